@@ -41,16 +41,6 @@ def test_word_vectors(tmp_path: Path) -> None:
     assert result.diagnostics.under_trained.examples == []
 
 
-def test_a_table_alone(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", ROWS)
-    result = inspect(tmp_path / "table.npy")
-    assert result.sizes.rows == 300
-    assert "tokens of the rows are not known" in result.norms.by_type.missing
-    assert result.norms.percentiles["100"] == pytest.approx(
-        np.linalg.norm(ROWS.astype(np.float64), axis=1).max(), rel=1e-5
-    )
-
-
 def spoiled() -> np.ndarray:
     rng = np.random.default_rng(0)
     table = rng.standard_normal((2000, 256)).astype(np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from whatwhere.analysis import pca
-from whatwhere.analysis.pca import leading_eigenvectors, principal_components
+from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_kept, parse_groups
 from whatwhere.errors import MissingExtra
 
@@ -82,15 +82,6 @@ def test_rows_on_a_line_by_their_covariance(monkeypatch: pytest.MonkeyPatch) -> 
     result = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
     assert result.explained_variance_ratio[0] == pytest.approx(1)
     assert not result.coordinates[:, 1:].any()
-
-
-def test_the_greatest_eigenvalues() -> None:
-    rows = np.random.default_rng(0).standard_normal((500, 90)) * 0.9 ** np.arange(90)
-    covariance = rows.T @ rows
-    values, vectors = np.linalg.eigh(covariance)
-    result, axes = leading_eigenvectors(covariance, 4)
-    assert result == pytest.approx(values[::-1][:4], rel=1e-9)
-    assert np.abs((axes * vectors.T[::-1][:4]).sum(axis=1)) == pytest.approx([1, 1, 1, 1], abs=1e-6)
 
 
 @pytest.mark.parametrize(

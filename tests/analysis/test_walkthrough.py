@@ -9,7 +9,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import whatwhere as ww
-from whatwhere.analysis import walkthrough
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.what.expressions import expression_tokenizer
 
@@ -77,16 +76,3 @@ def test_a_saved_walkthrough_contains_what_was_shown(tmp_path: Path) -> None:
         assert torch.equal(tensors[name], getattr(result, name))
     with safe_open(tmp_path / "walk.safetensors", "pt") as opened:
         assert opened.metadata() == {"scheme": "rotary+alibi"}
-
-
-def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    class ByContent(ww.ScoreBias):
-        num_heads = 2
-        by_content = True
-
-        def bind(self, *given, **more):  # type: ignore[no-untyped-def]
-            raise AssertionError("a walk has no queries")
-
-    monkeypatch.setattr(walkthrough, "random_scheme", lambda *sizes: ww.Where(score=ByContent()))
-    result = walk(TEXT, scheme="alibi")
-    assert result.bias is None

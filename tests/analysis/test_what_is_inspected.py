@@ -170,12 +170,6 @@ def test_rows_that_training_did_not_move_are_named(results: Path) -> None:
     assert "training did not move" in next(written(found))  # type: ignore[operator]
 
 
-def test_without_the_start_nothing_is_said_of_movement(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32))
-    found = ww.inspect(tmp_path / "table.npy", ["diagnostics"]).diagnostics
-    assert found.unmoved is None
-
-
 def test_a_random_table_is_called_one(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))

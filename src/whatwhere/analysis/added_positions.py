@@ -146,13 +146,9 @@ class PositionTable(TrainedPositions):
     """The vectors that are added for positions. Inherits what was computed: norms, outliers, spectrum and so on.
 
     Args:
-        learned: whether they are a table of the file; else a fixed scheme's.
-        tensor: name of the table.
-        positions: how many there are.
+        learned: whether they are a table of the file, the `tensor`; else a fixed scheme's.
         offset: the row that position 0 reads; None where that is not known.
         examined: positions that the computations cover, from 0 on.
-        dim: features of a vector.
-        median_norm: of the vectors.
     """
 
     learned: bool
@@ -253,8 +249,7 @@ class InputVariance(VarianceSplit):
 
     Args:
         norm: name of the gain of the first normalization; None where a plain one was used, for none was found.
-        scale: factor of the token embeddings.
-        scale_known: whether the configuration gives it; else it is taken as 1.
+        scale, scale_known: factor of the token embeddings, and whether the configuration gives it; else it is 1.
         tokens, positions: how many were sampled.
     """
 

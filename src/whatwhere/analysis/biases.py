@@ -95,13 +95,11 @@ class BiasCurves:
     """The biases of the heads by distance.
 
     Args:
-        heads: how many.
         examined: distances examined, from 0 on.
         endless: whether all distances beyond a last one have the same bias.
-        past: how far each head attends to earlier keys, where nothing but the bias counts.
-        future: to later keys; None for a causal bias.
-        distances: at which the curves are stored.
-        curves: the bias for earlier keys.
+        past, future: how far each head attends to earlier and to later keys, where nothing but the bias counts; of a
+            causal bias None to later ones.
+        curves: the bias for earlier keys, at the stored distances.
         slopes: of ALiBi; None for other schemes.
     """
 
@@ -120,9 +118,7 @@ class BiasLayers:
     """The bias that some layers share.
 
     Args:
-        scheme: its name.
         part: "decoder" or "encoder" of a model with both.
-        layers: their numbers.
         tensor: name of its learned table; None for a fixed one.
         curves: of its heads, or why they are not known.
     """

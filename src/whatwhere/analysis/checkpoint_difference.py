@@ -36,12 +36,7 @@ _LEAST_KEPT = 10
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two checkpoints that are compared.
-
-    Args:
-        path: of the file or folder.
-        format: of the checkpoint; "configuration" for a configuration alone.
-    """
+    """One of the two checkpoints that are compared, and its format; "configuration" for a configuration alone."""
 
     path: str
     format: str
@@ -52,8 +47,7 @@ class ComparedTable:
     """One of two tables that are compared: the name of its tensor, the stored type and its shape.
 
     Args:
-        not_finite_count: rows that are ignored, for they hold NaN or infinity.
-        not_finite: the first of them.
+        not_finite_count, not_finite: rows that are ignored, for they hold NaN or infinity; the first of them.
     """
 
     name: str
@@ -76,11 +70,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class MovedRow:
-    """A row that differs.
+    """A row that differs: its token or position, and its ids in both tables.
 
     Args:
-        token: or position.
-        ids: of the row in both tables.
         distance: between the two rows, in units of the median norm of the first table's.
         cosine: of the two; NaN where one of them is 0.
         norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
@@ -95,10 +87,9 @@ class MovedRow:
 
 @dataclass(frozen=True)
 class RowsDifference:
-    """The difference between matched rows.
+    """The difference between matched rows: of how many all numbers are the same, and of the others.
 
     Args:
-        equal: rows whose numbers are all the same.
         relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
         without_cosine: rows that are 0 in one table alone, and so have no cosine.
         cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
@@ -137,11 +128,9 @@ class KeptNeighbors:
 
 @dataclass(frozen=True)
 class NeighborsDifference:
-    """The difference between the nearest neighbors of tokens.
+    """The difference between the k nearest neighbors of sampled tokens.
 
     Args:
-        k: neighbors of each.
-        queries: tokens that were sampled.
         kept: mean share of neighbors that are the same.
         chance: the share that random neighbors would keep.
         least_kept: the tokens whose neighbors changed most.
@@ -156,16 +145,13 @@ class NeighborsDifference:
 
 @dataclass(frozen=True)
 class TokensDifference:
-    """The difference between two token tables.
+    """The difference between two token tables: tokens of both, of the first alone and of the second alone.
 
     Args:
         matched_by: "text", or "id" where one of the two has no tokens.
-        shared: tokens of both.
-        removed_count, removed: number of tokens of the first alone, and the first of them.
-        new_count, new: the same of the second.
+        removed, new: the first of those that the counts are of.
         rows: matched row by row.
         rotated: the same after a rotation.
-        neighbors: of the matched tokens.
     """
 
     matched_by: str
@@ -182,12 +168,10 @@ class TokensDifference:
 
 @dataclass(frozen=True)
 class PositionsDifference:
-    """The difference between two position tables.
+    """The difference between two position tables: positions of both, of the first alone and of the second alone.
 
     Args:
         offsets: the row that position 0 reads, in both.
-        shared: positions of both.
-        removed, new: how many positions one of them alone has.
         rows: matched position by position.
     """
 

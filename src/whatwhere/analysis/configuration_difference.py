@@ -42,15 +42,12 @@ class RotaryDifference:
     """Two rotary embeddings compared.
 
     Args:
-        pairs: rotated pairs of features.
-        differing: pairs whose frequencies differ.
+        pairs, differing: rotated pairs of features, and those whose frequencies differ.
         length: that the frequencies hold for, where they follow the length.
         frequencies: of both, radians per position.
         ratio: of the frequencies, second / first; NaN where the first is 0.
         magnitudes: factors of queries and keys.
-        interleaved: how features are paired, as in `Rotary`.
-        distances: between two tokens.
-        cosine: of a vector rotated by the one and by the other, at each distance.
+        cosine: of a vector rotated by the one and by the other, at each of the distances between two tokens.
     """
 
     pairs: int
@@ -66,11 +63,7 @@ class RotaryDifference:
 
 @dataclass(frozen=True, eq=False)
 class LayerDifference:
-    """The schemes of some layers, which differ, as code; None for none.
-
-    Args:
-        rotary: the comparison, where both are rotary with as many pairs.
-    """
+    """The schemes of some layers, which differ, as code; None for none. Two rotary ones are compared."""
 
     layers: Sequence[int]
     first: str | None
@@ -85,8 +78,7 @@ class ConfigurationDifference:
     Args:
         keys: that differ, where both are Hugging Face's own.
         facts: that differ in this library's terms, where no key has the same name and values.
-        query_key: layers whose maps of queries and keys differ.
-        score: layers whose biases differ.
+        query_key, score: layers whose maps of queries and keys, or biases, differ.
         not_understood: why keys alone are compared; None where both are understood.
     """
 

@@ -27,18 +27,14 @@ class Inspection:
     """The findings on a checkpoint. A section is None where it was not requested, and Missing where it cannot be.
 
     Args:
-        path: of the checkpoint.
         format: of the checkpoint, such as "safetensors"; "run" of a comparison, "configuration" without weights.
         whatwhere: the version that made this.
         seed: random seed of samples of rows.
         shape: of the token table; None where there is none.
-        sizes: parameters and bytes.
         tables: others that token ids select: by layer, factorized, of values, of hashed n-grams.
         variance: of the first layer's input, split into tokens and positions.
-        norms: of the rows of the token table.
-        spectrum: of the token table.
+        norms, spectrum: of the rows of the token table.
         diagnostics: of the token table: under-trained, unreachable, duplicate, hub, zero and NaN rows.
-        positions: the position table.
         rotary: rotations of queries and keys.
         biases: of attention scores, by distance.
     """

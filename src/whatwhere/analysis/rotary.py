@@ -160,12 +160,10 @@ class RotaryLayers(RotarySpectrum):
     """The rotation that some layers share. Inherits what was computed for each pair.
 
     Args:
-        layers: their numbers.
-        scheme: its name.
         theta: the base of the frequencies.
         head_dim, rotary_dim: features of a head, and those of them that are rotated.
         interleaved: whether features 2i and 2i + 1 are a pair; else i and i + rotary_dim / 2.
-        scaling: the scaling in code; None without.
+        scaling: in code; None without.
         magnitude: factor of queries and keys.
         trained, claimed: positions that the model was trained on, and that the configuration allows.
         lengths: how these two are known.
@@ -197,13 +195,10 @@ class WindowedLayers:
 
 @dataclass(frozen=True, eq=False)
 class TemperatureLayers:
-    """Layers that multiply queries by a function of their position.
+    """Layers that multiply queries by a function of their position, in code; of a learned one the scheme.
 
     Args:
-        layers: their numbers.
-        curve: the function in code; of a learned one the scheme.
-        positions: up to the claimed length.
-        factors: of queries there; None where the function is learned.
+        factors: of queries at positions up to the claimed length; None where the function is learned.
     """
 
     layers: Sequence[int]
@@ -217,7 +212,6 @@ class RotaryReport:
     """The rotations of a model.
 
     Args:
-        layers: of the model.
         without: layers that rotate nothing.
         groups: of layers that share a rotation.
         between: the first group against each other one with as many pairs.

@@ -24,12 +24,7 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class TokenRow(NamedRow):
-    """A row of the token table.
-
-    Args:
-        type: of the token, such as "word start"; "no token" where the row has none.
-        norm: of the row.
-    """
+    """A row of the token table with its norm, and the type of its token; "no token" where the row has none."""
 
     type: str
     norm: float
@@ -55,12 +50,7 @@ class UnderTrainedRow(TokenRow):
 
 @dataclass(frozen=True)
 class UnreachableRow(TokenRow):
-    """A row whose token no text is encoded to.
-
-    Args:
-        tried: the text that was encoded again.
-        read_as: the first tokens that this text is encoded to.
-    """
+    """A row whose token no text is encoded to: the text that was tried, and the first tokens that it is read as."""
 
     tried: str
     read_as: Sequence[str]
@@ -83,10 +73,9 @@ class NotFiniteRow(TokenRow):
 
 @dataclass(frozen=True)
 class FarRow(TokenRow):
-    """A row with its distance, which may lie far from the others'.
+    """A row with its distance from the mean of the rows that are not suspicious.
 
     Args:
-        distance: from the mean of the rows that are not suspicious.
         why: what lies far from the others': "low norm", "high norm", "near the mean" by its distance; None where none.
     """
 
@@ -96,11 +85,7 @@ class FarRow(TokenRow):
 
 @dataclass(frozen=True)
 class UnmovedRow(TokenRow):
-    """A row that training did not move, but for a factor.
-
-    Args:
-        factor: by which weight decay shrank it: norm now / norm before.
-    """
+    """A row that training did not move, but for the factor by which weight decay shrank it."""
 
     factor: float
 
@@ -160,13 +145,11 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Hubs:
-    """Rows that are among the nearest neighbors of unusually many.
+    """Rows that are among the nearest neighbors of unusually many, most frequent first.
 
     Args:
-        queries: rows whose neighbors were searched.
-        neighbors: of each.
+        queries, neighbors: rows whose neighbors were searched, and how many of each.
         expected: how often a row is a neighbor on average.
-        rows: the hubs, most frequent first.
     """
 
     queries: int
@@ -188,7 +171,6 @@ class TokenDiagnostics:
 
     Args:
         rows: of the table.
-        under_trained, far, unreachable, duplicates, hubs, zero, not_finite, beyond_vocabulary: the lists.
         unmoved: rows that training did not move, but for weight decay; None where the table before training is not
             stored, as it is in runs of a comparison.
     """

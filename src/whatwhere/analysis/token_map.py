@@ -41,12 +41,11 @@ _SOON, _MOST_ROWS = 3.6e11, 50_000
 
 @dataclass(frozen=True)
 class NeighborsKept:
-    """The share of nearest neighbors that a map preserves.
+    """The share of the k nearest neighbors that a map preserves.
 
     Args:
-        share: of the k nearest rows of the full space, by cosine, that are among the k nearest on the map; the mean.
-        k: number of neighbors that were compared.
-        queries: number of sampled rows.
+        share: of the k nearest rows of the full space, by cosine, that are among the k nearest on the map; the mean of
+            the sampled `queries`.
         chance: the share that random coordinates would preserve.
     """
 

@@ -19,11 +19,9 @@ from whatwhere.models.token_types import Marking, marking, texts
 
 @dataclass(frozen=True)
 class NamedRow:
-    """A row of a table, by its token.
+    """A row of a table, by its id and its token as the vocabulary spells it, or #id.
 
     Args:
-        token: as the vocabulary spells it, or #id.
-        id: of the token.
         text: of the token, with its leading space; None where its bytes are not text, or there is no token.
     """
 
@@ -58,10 +56,6 @@ class SearchedTable:
     """The table that was searched.
 
     Args:
-        path: of the checkpoint.
-        table: name of the tensor.
-        rows, dim: its shape.
-        dtype: the stored type.
         not_finite: rows that are excluded, for they hold NaN or infinity.
         centered: whether the mean row was subtracted first.
     """

@@ -30,18 +30,14 @@ _CAUSAL_MASK = re.compile(r"(attn|attention)\.(bias|causal_mask)$")
 
 @dataclass(frozen=True)
 class SizeOfPart:
-    """The size of one part of a model.
+    """The size of one part of a model, and its shares of all parameters and bytes.
 
     Args:
         part: "token table", "output projection", "position table", "token types" (BERT's two kinds of sentence), or
             "other tensors".
         tensor: its name; None for several tensors.
-        shape: of the tensor.
-        dtype: the stored types.
         parameters: how many numbers it holds that are learned, each once: none of a stored copy of a tied table.
-        share: of all parameters.
         bytes: in the file; None where the format is text.
-        share_of_bytes: of all bytes.
     """
 
     part: str
@@ -62,14 +58,11 @@ class Sizes:
         parameters, bytes, tensors: of all tensors but constants, such as causal masks and inverse frequencies, and
             tables of earlier steps; of a run of a comparison, the parameters that it learned. bytes is None where
             the format is text.
-        parts: the tables, then the rest.
         rows, dim: of the token table; None where there is none.
         tokens: of the tokenizer; None where that is not known.
-        without_row: how many of them have ids at or beyond the rows of the table; None where that is not known.
-        first_without_row: the first few of these.
+        without_row, first_without_row: how many of them have ids beyond the rows of the table, and the first few.
         guessed: whether the token table was found by its number of rows, not by its name.
         tied: whether the output projection shares the token table; None where the file does not show it.
-        initial_scale: an estimate of the standard deviation that the table was initialized with.
         from_configuration: whether these are sizes of a configuration without weights, of its tables alone.
         contradicts_tie: whether the file contradicts tie_word_embeddings of its configuration.
     """
@@ -112,16 +105,11 @@ class NormsOfGroup:
 
 @dataclass(frozen=True, eq=False)
 class Norms:
-    """The Euclidean norms of the rows of the token table.
+    """The Euclidean norms of the rows of the token table; rows whose numbers are not finite are ignored.
 
     Args:
-        rows: of the table.
-        finite: rows whose numbers are finite; the others are ignored in what follows.
-        mean: of the norms.
         percentiles: "0" to "100".
-        histogram: of the norms.
-        by_type: by the type of the token, the largest group first.
-        by_script: by its script.
+        by_type, by_script: of the token, the largest group first.
     """
 
     rows: int

@@ -25,16 +25,11 @@ MAX_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class HashOccupancy:
-    """What a text reads in the table of one hash.
+    """What the different n-grams of n tokens of a text read in the table of one hash, and the mean of a random hash.
 
     Args:
-        n: tokens of its n-grams.
-        rows: of the table.
-        ngrams: different ones in the text.
         occupied: rows that at least one of them reads.
-        expected_occupied: the mean if each n-gram had a row at random, uniformly.
         sharing: n-grams whose row another one reads too.
-        expected_sharing: the mean if each had a row at random.
         fullest: the most n-grams that read one row.
     """
 
@@ -52,10 +47,7 @@ class HashOccupancy:
 class JointOccupancy:
     """What a text reads in all tables of one n together: n-grams are confused only if they share their row in each.
 
-    Args:
-        ngrams: different ones in the text.
-        confused: those whose rows another one reads too, in every table.
-        expected_confused: the mean if each had rows at random.
+    `expected_confused` is the mean if each had rows at random.
     """
 
     n: int
@@ -70,11 +62,8 @@ class NGramOccupancy:
     """Which rows of hashed tables a text reads.
 
     Args:
-        documents, tokens: that were counted.
         left_out: whether the text has more tokens than were counted.
-        rows: of all tables.
-        occupied: rows that the text reads.
-        hashes: of each table, in their order.
+        rows, occupied: of all tables, and those that the text reads.
         joint: of all tables of each n.
     """
 
@@ -185,10 +174,9 @@ _MAX_CHARACTERS = 16 * MAX_TOKENS
 
 @dataclass(frozen=True)
 class SampledNorms:
-    """The Euclidean norms of a sample of rows, of all columns or of those of one layer.
+    """The Euclidean norms of a sample of rows, of all columns or of those of one layer, counted from 0.
 
     Args:
-        layer: counted from 0; None for all columns.
         zero: sampled rows that are 0, whose tokens add nothing.
         p5, median, p95: percentiles of the norms of the other rows; None where there is no other.
     """
@@ -205,11 +193,9 @@ class SiblingTable:
     """One table beside the token table.
 
     Args:
-        table: what the headers say.
         num_layers: layers that its columns are divided into; None where they are not.
         factors: numbers of the table and its projection, and of a plain table of their product; None without factors.
-        sampled: rows that were sampled for norms.
-        norms: of the sample; by layer where the columns are divided.
+        sampled, norms: rows that were sampled, and their norms; by layer where the columns are divided.
         occupancy: what the texts read in a table of hashed n-grams, or why that is not known; None without texts.
     """
 

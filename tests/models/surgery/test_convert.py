@@ -145,27 +145,14 @@ def test_a_cast_equals_that_of_torch_and_its_error_is_reported(
         assert made.get_input_embeddings().weight.dtype == torch.bfloat16
 
 
-def test_damage_counts_neighbors() -> None:
-    """Of rows whose neighborhoods are turned over, none is kept; of equal ones all are."""
+def test_rows_that_are_not_finite_have_no_part_in_the_damage() -> None:
     table = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
-    near = [set(np.argsort(-row)[1:11]) for row in unit(table) @ unit(table).T]
-    other = np.round(table)
-    far = [set(result) for result in (np.argsort(-row, kind="stable")[:11] for row in unit(other) @ unit(other).T)]
-    share = damage(table, table + 0).nearest_kept
-    assert share == 1
-    rounded = damage(table, other).nearest_kept
-    assert rounded < 0.9
-    assert rounded == pytest.approx(np.mean([len(a & b) / 10 for a, b in zip(near, far, strict=True)]), abs=0.1)
+    assert damage(table, table + 0).nearest_kept == 1
+    assert damage(table, np.round(table)).nearest_kept < 0.9
     broken = table.copy()
     broken[3] = np.nan
     assert damage(broken, broken).worst_row_cosine == 1
     assert damage(np.full((2, 2), np.nan, np.float32), table[:2, :2]) is None
-
-
-def unit(table: np.ndarray) -> np.ndarray:
-    """Divide rows by their length."""
-    result: np.ndarray = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return result
 
 
 def test_what_would_be_infinite_is_refused(save: Save, tmp_path: Path) -> None:

@@ -152,15 +152,6 @@ def test_two_vocabularies_are_not_mistaken_for_one(
         resize(model, 40)
 
 
-def test_ids_that_are_named_are_not_cut_off(save: Save, tmp_path: Path) -> None:
-    folder, model = save("llama", pad_token_id=33, eos_token_id=[2, 30])
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="_token_id of"):
-        resize_checkpoint(folder, tmp_path / "out", vocab_size=20)
-    resize_checkpoint(folder, tmp_path / "out", vocab_size=34)
-    assert loaded(tmp_path / "out", model).config.vocab_size == 34
-
-
 def test_ids_and_sizes_that_a_file_leaves_to_their_defaults_are_written(save: Save, tmp_path: Path) -> None:
     """A pad_token_id of 1 by default would be another token in the trimmed table, and vocab_size is 50,265 there."""
     folder, model = save("olmo2", pad_token_id=1)

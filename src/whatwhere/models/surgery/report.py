@@ -8,13 +8,7 @@ from whatwhere.models.checkpoint.safetensors import Part
 
 @dataclass(frozen=True)
 class Changed:
-    """A tensor that was changed.
-
-    Args:
-        name: of the tensor.
-        before, after: shape and type, as in "30522 x 384 float32".
-        what: the change, in a few words.
-    """
+    """A tensor that was changed: shape and type before and after, as in "30522 x 384 float32", and how."""
 
     name: str
     before: str
@@ -30,13 +24,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """Statistics of some rows of a table.
-
-    Args:
-        rows: number of rows.
-        median_norm: of up to 2048 of them.
-        standard_deviation: of their values, after subtracting the mean row; None of one row.
-    """
+    """Some rows of a table: the median norm of up to 2048, and the standard deviation of values less the mean row."""
 
     rows: int
     median_norm: float
@@ -45,13 +33,7 @@ class RowStatistics:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The rows of a table after its vocabulary has changed.
-
-    Args:
-        name: of the table.
-        kept: statistics of the rows of the old table.
-        new: statistics of the other rows, or None.
-    """
+    """The rows of a table after its vocabulary has changed: statistics of old rows, and of new ones if any."""
 
     name: str
     kept: RowStatistics
@@ -60,12 +42,7 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Resized:
-    """Measurements of `resize`.
-
-    Args:
-        new_ids: of the tokens that were added.
-        tables: of the vocabulary.
-    """
+    """Measurements of `resize`: ids of the tokens that were added, and the tables of the vocabulary."""
 
     new_ids: tuple[int, ...]
     tables: tuple[TableRows, ...]
@@ -73,13 +50,7 @@ class Resized:
 
 @dataclass(frozen=True)
 class CorpusCheck:
-    """A corpus, encoded by the tokenizer before and after trimming.
-
-    Args:
-        tokens: number of tokens in the corpus.
-        unknown: number of unknown tokens among them.
-        encoded_as_before: whether every token is the same after trimming.
-    """
+    """The tokens of a corpus, the unknown ones among them, and whether trimming changes none."""
 
     tokens: int
     unknown: int
@@ -100,9 +71,8 @@ class Trimmed:
 
     Args:
         tokens_before, tokens_kept: rows of the token table.
-        tokens_requested: number of kept tokens whose ids were passed, or that occur in the corpus.
-        corpus: check of the corpus; None if ids were passed.
-        tables: of the vocabulary.
+        tokens_requested: kept tokens whose ids were passed, or that occur in the corpus.
+        corpus: None if ids were passed.
         bytes_saved: of the weights.
     """
 
@@ -119,12 +89,10 @@ class Retokenized:
     """Measurements of `convert --tokenizer`.
 
     Args:
-        tokens: number of tokens of the new tokenizer.
-        copied: number of tokens in both tokenizers, whose rows are copied.
-        composed: number of tokens whose rows are sums of old rows.
-        method: of these, `subtokens` or `omp`.
-        mean_rows: number of other tokens, which have the mean row.
-        tables: of the vocabulary.
+        tokens: of the new tokenizer.
+        copied: tokens in both tokenizers, whose rows are copied.
+        composed: tokens whose rows are sums of old rows, by the `method` `subtokens` or `omp`.
+        mean_rows: other tokens, which have the mean row.
     """
 
     tokens: int
@@ -140,7 +108,6 @@ class TableDamage:
     """The error that a change of type causes in the rows of a table.
 
     Args:
-        relative_error: of all values.
         worst_row_cosine, median_row_cosine: of each row before and after.
         nearest_kept: share of the ten nearest neighbors that remain, of up to 512 rows; None for few rows.
     """
@@ -153,14 +120,7 @@ class TableDamage:
 
 @dataclass(frozen=True)
 class Cast:
-    """Measurements of `convert --dtype`.
-
-    Args:
-        relative_error: of all values that were cast.
-        worst_tensor: the tensor with the largest relative error; "" if none was cast.
-        worst_relative_error: of this tensor.
-        token_table: errors in the token table, if it was cast.
-    """
+    """Measurements of `convert --dtype`: errors of all values, of the worst tensor and of the token table."""
 
     relative_error: float
     worst_tensor: str
@@ -170,11 +130,9 @@ class Cast:
 
 @dataclass(frozen=True)
 class RepairedRow:
-    """A row that was repaired.
+    """A row that was repaired; its token, if any, and the text of that, if its bytes are text.
 
     Args:
-        id, token: of the row; None without a token.
-        text: that the token decodes to; None where its bytes are not text.
         why: "zero", "not finite", "under-trained", "low norm", "high norm", "near the mean" or "requested".
         made_of: its direction: that of "pieces", "output row" or "covariance", a sample.
         pieces: ids of the tokens whose mean has its direction; none where it is made of something else.
@@ -193,13 +151,7 @@ class RepairedRow:
 
 @dataclass(frozen=True)
 class RepairedTable:
-    """The repaired rows of a table.
-
-    Args:
-        name: of the tensor.
-        rows: that were repaired.
-        median_norm: of its other rows.
-    """
+    """The repaired rows of a table, and the median norm of its other rows."""
 
     name: str
     rows: tuple[RepairedRow, ...]
@@ -208,12 +160,7 @@ class RepairedTable:
 
 @dataclass(frozen=True)
 class Repaired:
-    """Measurements of `repair`.
-
-    Args:
-        method: `covariance` or `subtokens`.
-        tables: with repaired rows.
-    """
+    """Measurements of `repair` by the method `covariance` or `subtokens`: tables with repaired rows."""
 
     method: str
     tables: tuple[RepairedTable, ...]
@@ -227,14 +174,10 @@ class Report:
     """The result of a command.
 
     Args:
-        command: `resize`, `trim`, `convert` or `repair`.
         path, out: input and output.
-        changed: tensors that were changed.
         kept: number of other tensors, which were copied byte for byte.
         bytes: size of the weights that were written.
-        measured: measurements of the command; None if there are none.
         notes: for the user.
-        not_copied: files of the folder that were not copied, with the reason.
     """
 
     command: str
