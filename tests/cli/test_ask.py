@@ -50,9 +50,3 @@ def test_what_has_no_row_is_named_below_the_others(folder: Path) -> None:
 )
 def test_errors_have_no_traceback(arguments: list[str], words: str, folder: Path) -> None:
     assert words in error_of("ask", folder, *arguments)
-
-
-def test_what_is_no_results_folder_is_named(folder: Path, tmp_path: Path) -> None:
-    assert f"there is no folder {tmp_path / 'gone'}." in error_of("ask", tmp_path / "gone", "Max(1)")
-    assert "comparison.json is a file." in error_of("ask", folder / "comparison.json", "Max(1)")
-    assert "holds no results.json" in error_of("ask", tmp_path, "Max(1)")

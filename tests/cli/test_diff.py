@@ -129,14 +129,6 @@ def test_without_words_rows_are_matched_by_id(rows: dict[str, np.ndarray], tmp_p
     assert result["rows"]["equal"] == 40
 
 
-def test_nothing_shared(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
-    other = {f"v{word}": row for word, row in rows.items()}
-    result = json_of("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other))["tokens"]
-    assert result["shared"] == 0
-    assert "no token is in both" in result["rows"]["missing"]
-    assert whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").status == 0
-
-
 def test_what_quantisation_did(tmp_path: Path) -> None:
     """The numbers of a table that the authors' own package quantised and widened."""
     table = np.random.default_rng(0).standard_normal((200, 64)).astype(np.float32)

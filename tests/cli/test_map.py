@@ -93,11 +93,3 @@ def test_the_picture_is_to_scale() -> None:
     assert (right - corner)[0] == pytest.approx(2 * (corner - top)[1], abs=0.3)
     assert (corner - top)[1] > 100
     assert [(right - corner)[1], (top - corner)[0]] == [0, 0]
-
-
-def test_a_share_of_all_is_100_percent(tmp_path: Path) -> None:
-    """Of four rows each has only three others: chance keeps them all."""
-    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32))
-    said = whatwhere("map", tmp_path / "table.npy", "--out", tmp_path / "map.svg", "-k", "3")
-    assert "100.0\u00a0% of the 3 nearest" in said.out
-    assert "random positions would keep 100.0\u00a0%" in said.out.replace("\n", " ")

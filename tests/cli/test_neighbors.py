@@ -141,13 +141,6 @@ def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None
     assert "the row of 'far' (#3) holds numbers that are not finite" in said.err
 
 
-def test_escape_sequences_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "v.vec").write_text("3 2\nking 1 0\n\x1b[2J 1 0.1\nmat 0 1\n")
-    shown = whatwhere("neighbors", tmp_path / "v.vec", "king").out
-    assert "\x1b" not in shown
-    assert "⟨U+001B⟩[2J" in shown
-
-
 def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(samples.pickled())
     refused = whatwhere("neighbors", tmp_path / "model.pt", "#2")

@@ -1,9 +1,8 @@
 """Long commands show how far they are and the time left; what each reports rises to all of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -134,23 +133,3 @@ def test_a_map_by_t_sne(table: Path, tmp_path: Path, shown: Shown) -> None:
     assert shares[0] == 0
     assert shares[-1] == 0.95, "the rest is the comparison of neighbors"
     assert any("step 250 of 500, about " in line for line in shown.lines)
-
-
-def test_an_exported_page_with_a_map(
-    table: Path, tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("openTSNE")
-    from whatwhere.studio import export
-    from whatwhere.studio.api import token_map
-
-    def here(function: Callable[..., Any], report: Callable[[float, str], None], **settings: Any) -> Any:
-        return function(progress=report, **settings)
-
-    monkeypatch.setattr(token_map, "run_in_subprocess", here)
-    monkeypatch.setattr(export, "check_page", lambda: None)
-    monkeypatch.setattr(export, "write_page", lambda session, file, progress: file)
-    export.export(table, tmp_path / "page.html", map_method="tsne")
-    shares = _shares(shown)
-    assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == (0, 0.95)
-    assert any(line.startswith("tsne (step 250 of 500, about ") for line in shown.lines)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, models
 
@@ -156,12 +155,6 @@ def test_the_page_shows_the_findings(hostile: Path, tmp_path: Path) -> None:
     assert any(said.startswith("The median norm is 7,777") for said in read.texts["p"])
 
 
-def test_a_pickle_that_was_allowed_once_is_written(tmp_path: Path) -> None:
-    torch.save({"tok_embeddings.weight": torch.eye(40, 8)}, tmp_path / "model.pt")
-    file = written(tmp_path / "model.pt", tmp_path / "page.html", allow_pickle=True)
-    assert "40 tokens × 8." in Page(file.read_text(encoding="utf-8")).texts["p"]
-
-
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     checkpoint = Checkpoint.open(tmp_path / "table.npy")
@@ -214,14 +207,6 @@ def test_the_command_prints_json(hostile: Path) -> None:
     assert next(iter(data)) == "headline"
     assert [name for name in SECTIONS if data[name] is not None] == ["sizes", "norms"]
     assert (data["seed"], data["shape"], data["norms"]["rows"]) == (3, [400, 256], 400)
-
-
-def test_the_command_writes_the_page(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((50, 8)))
-    status, out, _ = whatwhere("inspect", tmp_path / "table.npy", "--report", tmp_path / "out.html")
-    assert status == 0
-    assert f"Report: {(tmp_path / 'out.html').resolve()}" in out
-    assert (tmp_path / "out.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

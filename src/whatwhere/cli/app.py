@@ -238,17 +238,12 @@ def main() -> None:
 
 
 def _shown_warning(
-    as_python: Callable[..., str],
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
+    as_python: Callable[..., str], message: Warning | str, category: type[Warning], filename: str, *place: Any
 ) -> str:
     """Return a warning of ours as messages are printed, without a line of our code; others as Python shows them."""
     if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(__file__).parents[1]):
         return f"{_of_program(str(message))}\n"
-    return as_python(message, category, filename, lineno, line)
+    return as_python(message, category, filename, *place)
 
 
 class Terminated(KeyboardInterrupt):

@@ -30,7 +30,6 @@ from whatwhere.report.section import Part, Section
 if TYPE_CHECKING:
     from whatwhere.comparison import Comparison
     from whatwhere.comparison.experiment import Estimate
-    from whatwhere.comparison.model import SchemeLike
 
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
@@ -118,9 +117,7 @@ def compare(
     repeat: Annotated[
         Path | None,
         Option(
-            parser=to_path,
-            metavar="RESULTS",
-            help="Results to make again in --out: their schemes, seeds and settings.",
+            parser=to_path, metavar="RESULTS", help="Results to make again in --out: their schemes, seeds and settings."
         ),
     ] = None,
     yes: Annotated[bool, Option("--yes", help="Begin without a question where no scheme is named.")] = False,
@@ -161,25 +158,23 @@ def compare(
     from whatwhere.where.catalogue import catalogue
 
     if repeat is not None:
-        comparison = _repeated(repeat, schemes, out, workers, log)
-        return None if torchrun_rank() else _shown(comparison)
-    own = load_own(module or [])
-    subject = task if own.task is None else own.task
-    numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
-    if number := next((name for name in schemes or () if name.isdigit()), None):
-        raise SettingError(
-            f"{number!r} is not a scheme. Numbers of an option are one word: --lengths 8,{number}, not 8 {number}."
-        )
-    requested: list[SchemeLike] = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
-    options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
-    options |= {"model": own.model, "tokenizer": tokenizer}
-    options |= settings_of(
-        setting or [],
-        {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
-        | {"deterministic": deterministic or None},
-    )
-    if not schemes and not own.schemes:  # all of them take a quarter of an hour
-        _confirm(estimate(requested, subject, tested, numbers, **options), yes)
+        requested, subject, tested, numbers, options = _repeated(repeat, schemes)
+    else:
+        own = load_own(module or [])
+        subject = task if own.task is None else own.task
+        numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
+        if number := next((name for name in schemes or () if name.isdigit()), None):
+            raise SettingError(
+                f"{number!r} is not a scheme. Numbers of an option are one word: --lengths 8,{number}, not 8 {number}."
+            )
+        requested = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
+        options = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "tokenizer": tokenizer}
+        named = {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+        options |= settings_of(setting or [], named | {"deterministic": deterministic or None})
+        options["model"] = own.model
+        if not schemes and not own.schemes:  # all of them take a quarter of an hour
+            _confirm(estimate(requested, subject, tested, numbers, workers=workers, **options), yes)
+        options["start"] = start
     with report_own_errors(module or []):
         comparison = run_compare(
             requested,
@@ -187,7 +182,7 @@ def compare(
             tested,
             numbers,
             out,
-            start=start,
+            workers=workers,
             executor=None if executor is None else make_executor(executor),
             progress=not torchrun_rank(),
             on_run=None if log is None else open_log(log),
@@ -196,13 +191,9 @@ def compare(
     return None if torchrun_rank() else _shown(comparison)  # the first rank speaks for all
 
 
-def _repeated(
-    folder: Path, schemes: Sequence[str] | None, out: Path, workers: int | None, log: str | None
-) -> "Comparison":
-    """Make the comparison of a folder again."""
-    from whatwhere.comparison import compare as run_compare
-    from whatwhere.comparison import open_log, read_results
-    from whatwhere.comparison.results import torchrun_rank
+def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
+    """Return schemes, task, lengths, seeds and options of the comparison in a folder."""
+    from whatwhere.comparison import read_results
 
     record = read_results(folder).record
     if schemes:
@@ -212,25 +203,13 @@ def _repeated(
     if record.request.modules is None:
         raise SettingError(f"{folder} has a scheme, task or model of your own in no file: repeat it in Python.")
     own = load_own(record.request.modules)
-    settings = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
+    options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
     if own.task is not None:
-        settings.pop("trained")
-    ours = dict.fromkeys(run.scheme for run in record.runs if not run.own)
-    return run_compare(
-        [*ours, *own.schemes.items()],
-        record.task.name.removesuffix(" in tokens") if own.task is None else own.task,
-        record.settings.lengths,
-        record.seeds,
-        out,
-        files=record.request.files,
-        tokenizer=record.request.tokenizer,
-        start=record.request.start,
-        model=own.model,
-        workers=workers,
-        progress=not torchrun_rank(),
-        on_run=None if log is None else open_log(log),
-        **settings,
-    )
+        options.pop("trained")
+    options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start")} | {"model": own.model}
+    requested = [*dict.fromkeys(run.scheme for run in record.runs if not run.own), *own.schemes.items()]
+    subject = record.task.name.removesuffix(" in tokens") if own.task is None else own.task
+    return requested, subject, record.settings.lengths, record.seeds, options
 
 
 def _confirm(estimate: "Estimate", yes: bool) -> None:

@@ -31,8 +31,7 @@ def encode(
         ),
     ] = None,
     model: Annotated[
-        Path | None,
-        to_paths("Take tokenizer, trained rows and positions of a model or results folder.", "--from"),
+        Path | None, to_paths("Take tokenizer, trained rows and positions of a model or results folder.", "--from")
     ] = None,
     run: Run = None,
     scheme: Annotated[

@@ -119,8 +119,7 @@ def repair(
         ),
     ] = "covariance",
     ids: Annotated[
-        Path | None,
-        to_paths("Repair the rows in this file instead: one id on each line, or a JSON list."),
+        Path | None, to_paths("Repair the rows in this file instead: one id on each line, or a JSON list.")
     ] = None,
     force: Force = False,
 ) -> Any:
@@ -147,12 +146,10 @@ def convert(
     out: Out,
     layout: Annotated[str | None, Option(help="Layout of rotary pairs: interleaved or half.")] = None,
     dtype: Annotated[
-        str | None,
-        Option(help="Type: float32 (fp32), bfloat16 (bf16), float16 (fp16), float8_e4m3fn, float8_e5m2."),
+        str | None, Option(help="Type: float32 (fp32), bfloat16 (bf16), float16 (fp16), float8_e4m3fn, float8_e5m2.")
     ] = None,
     tokenizer: Annotated[
-        Path | None,
-        to_paths("Move the token table to this tokenizer.json, or that of a folder."),
+        Path | None, to_paths("Move the token table to this tokenizer.json, or that of a folder.")
     ] = None,
     method: Annotated[
         str, Option(help="New rows with --tokenizer: subtokens or omp (matching pursuit).")

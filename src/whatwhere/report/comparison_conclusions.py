@@ -116,12 +116,12 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
         return _too_few(found)
     best = next(scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out)
     own = [pair for pair in found.pairs if best in (pair.first, pair.second)]
-    parts = [_wins(results, own, best), _losses(own, best), _undecided(own, best)]
+    parts = [*_about(results, own, best)]
     if others := [pair.outcome == "better" for pair in found.pairs if pair not in own]:
         several = f"{sum(others)} of {len(others)} other pairs" if len(others) > 1 else "the other pair"
         separated = several if any(others) else "no other pair"
         parts.append(f"{separated} {'is' if sum(others) < 2 else 'are'} separated")
-    return f"{capital('; '.join(filter(None, parts)))}."
+    return f"{capital('; '.join(parts))}."
 
 
 def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> str:
@@ -229,30 +229,26 @@ def _family(found: PairedDifferences) -> str:
     return count(found.family, "pair of schemes", "pairs of schemes")
 
 
-def _wins(results: Comparison, own: Sequence[Difference], best: str) -> str:
+def _about(results: Comparison, own: Sequence[Difference], best: str) -> Iterator[str]:
+    """Yield what the seeds show of the best scheme: than which it is better, which are better, and which may be."""
+    name = scheme_name(best)
     won = [pair for pair in own if pair.outcome == "better" and pair.first == best]
-    if not won:
-        return ""
-    shown = f"these seeds show that {scheme_name(best)} is better than {listed([scheme_name(p.second) for p in won])}"
-    if len(won) > 1:
-        return f"{shown} (p ≤ {number(max(pair.p_holm for pair in won), 2)}, Holm)"
-    (pair,) = won
-    gain = f"{_amount(results, pair.mean)} {'points' if results.percent else name_text(results.task.measure)}"
-    ends = _interval(results, pair)
-    between = ends and f"95{NARROW}% interval {ends}; "
-    return f"{shown} by {gain}, the mean of the paired differences ({between}p = {number(pair.p_holm, 2)}, Holm)"
-
-
-def _losses(own: Sequence[Difference], best: str) -> str:
     lost = [scheme_name(pair.first) for pair in own if pair.outcome == "better" and pair.first != best]
-    if not lost:
-        return ""
-    return f"yet in the mean {listed(lost)} {'is' if len(lost) == 1 else 'are'} better than {scheme_name(best)}"
-
-
-def _undecided(own: Sequence[Difference], best: str) -> str:
-    rest = [scheme_name({pair.first, pair.second}.difference({best}).pop()) for pair in own if pair.outcome != "better"]
-    return f"these seeds do not separate {scheme_name(best)} from {listed(rest, 'or')}" if rest else ""
+    open_ = [scheme_name(pair.second if pair.first == best else pair.first) for pair in own if pair.outcome != "better"]
+    if won:
+        shown = f"these seeds show that {name} is better than {listed([scheme_name(pair.second) for pair in won])}"
+        tested = f"p ≤ {number(max(pair.p_holm for pair in won), 2)}, Holm"
+        if len(won) == 1:
+            (pair,) = won
+            ends = _interval(results, pair)
+            unit = "points" if results.percent else name_text(results.task.measure)
+            shown += f" by {_amount(results, pair.mean)} {unit}, the mean of the paired differences"
+            tested = f"{ends and f'95{NARROW}% interval {ends}; '}p = {number(pair.p_holm, 2)}, Holm"
+        yield f"{shown} ({tested})"
+    if lost:
+        yield f"yet in the mean {listed(lost)} {'is' if len(lost) == 1 else 'are'} better than {name}"
+    if open_:
+        yield f"these seeds do not separate {name} from {listed(open_, 'or')}"
 
 
 def _amount(results: Scored, value: float) -> str:

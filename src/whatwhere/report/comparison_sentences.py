@@ -23,12 +23,11 @@ _TASKS = {
 }
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
-_DOORS = {  # for one scheme, for several
-    "input": ("adds to the token's vector", "add to the token's vector"),
-    "query_key": ("transforms queries and keys", "transform queries and keys"),
-    "score": ("adds to attention scores", "add to attention scores"),
+_DOORS = {
+    "input": "added to the token's vector",
+    "query_key": "transforming queries and keys",
+    "score": "added to attention scores",
 }
-_NO_DOOR = ("has no positional encoding", "have no positional encoding")
 
 
 def question(results: Comparison) -> str:
@@ -72,33 +71,42 @@ def shift_sentence(results: Comparison) -> str:
     if not results.shifts:
         return "These runs have no shift test."
     first = next((shift for shift in results.shifts if shift > 0), 0)
-    groups: dict[str, list[str]] = {"unchanged": [], "kept": [], "moved": [], "absent": [], "not learned": []}
+    within = (
+        f"{number(100 * _KEPT)} points" if results.percent else f"{number(_KEPT)} {name_text(results.task.measure)}"
+    )
+    groups: dict[str, list[str]] = {
+        f"no logit changes by {_UNCHANGED} when every position is shifted": [],
+        f"a shift by {first} takes": [],
+        f"the score stays within {within} at a shift by {first}": [],
+        "no row for shifted positions": [],
+        "no score to keep, for the task was not learned": [],
+    }
+    unchanged, moved, kept, absent, unlearned = groups.values()
     for scheme in results.schemes:
-        kind, text = _shift_effect(results, scheme, first)
-        groups[kind].append(text)
-    kept = f"within {_points(results, _KEPT)} at a shift by {first}"
-    parts = [
-        *_clause(groups["unchanged"], "changes", "change", f"no logit by {_UNCHANGED} when every position is shifted"),
-        *([f"a shift by {first} takes {listed(groups['moved'])}"] if groups["moved"] else []),
-        *_clause(groups["kept"], "keeps its score", "keep their scores", kept),
-        *_clause(groups["absent"], "has", "have", "no row for shifted positions"),
-        *_clause(groups["not learned"], "has", "have", "no score to keep: the task was not learned"),
-    ]
-    names = tuple(groups["unchanged"] + groups["kept"] + groups["absent"] + groups["not learned"])
-    text = "; ".join(parts)
-    return f"{text}." if names and text.startswith(names) else f"{capital(text)}."
+        shifts, name = results.summary[scheme].shift, scheme_name(scheme)
+        changes = [shifts[n].largest_logit_change if n in shifts else None for n in results.shifts]
+        before, after = (shifts[n].score if n in shifts else None for n in (0, first))
+        if all(change is not None and change.max < _UNCHANGED for change in changes):
+            unchanged.append(name)
+        elif before is None or after is None:
+            absent.append(name)
+        elif not learned(results, scheme):
+            unlearned.append(name)
+        elif abs(before.median - after.median) < _KEPT:
+            kept.append(name)
+        else:
+            moved.append(f"{name} from {score_text(results, before.median)} to {score_text(results, after.median)}")
+    return capital("; ".join(f"{what}: {listed(names)}" for what, names in groups.items() if names)) + "."
 
 
 def doors_sentence(results: Comparison) -> str:
     """Describe where each scheme enters the Transformer."""
-    doors = {scheme: tuple(view.doors) for scheme, view in results.record.schemes.items() if scheme in results.schemes}
-    parts: list[str] = []
-    for door in dict.fromkeys(doors.values()):
-        names = [scheme_name(scheme) for scheme, passed in doors.items() if passed == door]
-        several = int(len(names) > 1)
-        does = [_DOORS[name][several] if name in _DOORS else name_text(name) for name in door]
-        parts.append(f"{listed(names)} {listed(does or [_NO_DOOR[several]])}")
-    return f"{'; '.join(parts)}."
+    groups: dict[str, list[str]] = {}
+    for scheme, view in results.record.schemes.items():
+        if scheme in results.schemes:
+            does = listed([_DOORS.get(name, name_text(name)) for name in view.doors]) or "no positional encoding"
+            groups.setdefault(does, []).append(scheme_name(scheme))
+    return capital("; ".join(f"{does}: {listed(names)}" for does, names in groups.items())) + "."
 
 
 def change_sentence(results: Comparison) -> str:
@@ -244,29 +252,3 @@ def score_text(results: Scored, value: float, unit: bool = False) -> str:
     if results.percent or not math.isfinite(value):
         return percent(value)
     return f"{decimals(value)}{NARROW}{name_text(results.task.measure)}" if unit else decimals(value)
-
-
-def _points(results: Comparison, value: float) -> str:
-    if results.percent:
-        return f"{number(100 * value)} points"
-    return f"{number(value)} {name_text(results.task.measure)}"
-
-
-def _shift_effect(results: Comparison, scheme: str, first: int) -> tuple[str, str]:
-    shifts, name = results.summary[scheme].shift, scheme_name(scheme)
-    changes = [shifts[n].largest_logit_change if n in shifts else None for n in results.shifts]
-    before, after = (shifts[n].score if n in shifts else None for n in (0, first))
-    if all(change is not None and change.max < _UNCHANGED for change in changes):
-        return "unchanged", name
-    if before is None or after is None:
-        return "absent", name
-    if not learned(results, scheme):
-        return "not learned", name
-    if abs(before.median - after.median) < _KEPT:
-        return "kept", name
-    scores = [score_text(results, score.median) for score in (before, after)]
-    return "moved", f"{name} from {scores[0]} to {scores[1]}"
-
-
-def _clause(names: Sequence[str], one: str, several: str, rest: str) -> list[str]:
-    return [f"{listed(names)} {one if len(names) == 1 else several} {rest}"] if names else []

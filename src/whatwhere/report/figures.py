@@ -96,10 +96,11 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
     with rc_context(_STYLE):
         drawn = Figure()
         axes = drawn.add_subplot(xlabel=_shown(figure.x_label), ylabel=_shown(figure.y_label), ylim=figure.y_range)
-        for setting in (axes.xaxis, axes.yaxis):
-            setting.set_major_formatter(lambda value, _: f"{value:,.10g}")
         if figure.log_x:
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for setting in (axes.xaxis, axes.yaxis):
+            setting.set_major_formatter(lambda value, _: f"{value:,.10g}")
         for at, text in figure.marks:
             axes.axvline(at, color="#111111", linewidth=0.8, dashes=(3, 2))
             left = at - min(figure.x) < 0.2 * (max(figure.x) - min(figure.x))  # the text would cover the numbers there

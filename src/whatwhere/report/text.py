@@ -3,7 +3,10 @@
 import math
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whatwhere.comparison.results import Spread
 
 MINUS = "\u2212"
 NARROW = "\u00a0"
@@ -11,23 +14,6 @@ NARROW = "\u00a0"
 
 _EXACT = Context(prec=2000)
 """Holds every digit of a float64, of which there are at most 1,075 after the point and 309 before it."""
-
-
-@runtime_checkable  # the tests check annotations at run time
-class Spread(Protocol):
-    """The median of some values, with their range."""
-
-    @property
-    def median(self) -> float:
-        """The median."""
-
-    @property
-    def min(self) -> float:
-        """The least value."""
-
-    @property
-    def max(self) -> float:
-        """The greatest value."""
 
 
 def capital(sentence: str) -> str:
@@ -131,7 +117,7 @@ def percent(share: float | int | None, places: int = 1) -> str:
     return f"{written}{NARROW}%" if math.isfinite(share) else written
 
 
-def spread(values: Spread | None, places: int = 3, factor: float = 1.0, absent: str = "") -> str:
+def spread(values: "Spread | None", places: int = 3, factor: float = 1.0, absent: str = "") -> str:
     """Format a median, with the range where the values differ.
 
     Args:
