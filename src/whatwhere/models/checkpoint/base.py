@@ -179,25 +179,23 @@ class StoredType:
 
 @cache
 def _values_of_bytes(name: str) -> Float32[np.ndarray, "256"]:
-    """Return the value of each byte in an 8-bit floating-point format, of which NumPy has none."""
     import torch
 
     values: np.ndarray = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).float().numpy()
     return values
 
 
-def _from_table(name: str, raw: np.ndarray) -> np.ndarray:
-    values: np.ndarray = _values_of_bytes(name)[raw]
-    return values
+def _from_byte(name: str, raw: np.ndarray) -> np.ndarray:
+    return np.asarray(_values_of_bytes(name)[raw])
+
+
+def _from_bfloat16(raw: np.ndarray) -> np.ndarray:
+    return (raw.astype(np.uint32) << 16).view(np.float32)  # it is the upper half of a float32
 
 
 def _from_float16(raw: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # signaling NaN become quiet
         return raw.astype(np.float32)
-
-
-def _from_bfloat16(raw: np.ndarray) -> np.ndarray:
-    return (raw.astype(np.uint32) << 16).view(np.float32)  # it is the upper half of a float32
 
 
 def _dequantized(name: str, raw: UInt8[np.ndarray, " bytes"]) -> Float32[np.ndarray, " values"]:
@@ -228,7 +226,7 @@ STORED_TYPES: dict[str, StoredType] = {
     "float16": StoredType("float16", "float32", bytes=2, widen=_from_float16),
     "bfloat16": StoredType("uint16", "float32", bytes=2, widen=_from_bfloat16),
     **{
-        name: StoredType("uint8", "float32", widen=partial(_from_table, name))
+        name: StoredType("uint8", "float32", widen=partial(_from_byte, name))
         for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
     },
     "float4_e2m1": StoredType("uint8", "float32", 2, 1, packed=True),

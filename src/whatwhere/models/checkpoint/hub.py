@@ -268,47 +268,35 @@ def _is_cached(file: HubFile, blocks: Path, block: int) -> bool:
 
 def download_range(file: HubFile, begin: int, end: int) -> bytes:
     """Download bytes of a file; raise CheckpointError unless they are those requested, of a file of the stated size."""
-    problem = "nothing was received"
-    for _ in range(_ATTEMPTS):
-        content, problem = _request(file, begin, end)
-        if len(content) == end - begin:
-            return content
-    raise file.wrong(
-        f"bytes {begin:,} to {end:,} did not arrive, {problem}",
-        f"Try again later, or download the whole model by hf download {file.repository}",
-    )
-
-
-def _request(file: HubFile, begin: int, end: int) -> tuple[bytes, str]:
-    """Request a range once: what arrived, and the problem if that is too little."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]
 
     url = hf_hub_url(file.repository, file.name, revision=file.commit)
     headers = {**build_hf_headers(), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
-    pieces: list[bytes] = []
-    problem = "the connection ended early"
-    with (
-        _hub_errors(file.repository),
-        http_stream_backoff("GET", url, headers=headers, timeout=_TIMEOUT, max_retries=_ATTEMPTS) as response,
-    ):
-        # An exception in this block would be taken for one of the request, which is not made twice then.
-        status, stated = response.status_code, response.headers.get("Content-Range", "")
-        if status == 206 and stated == f"bytes {begin}-{end - 1}/{file.size}":
-            left = end - begin
-            try:
-                for piece in response.iter_bytes(BLOCK):
-                    pieces.append(piece[:left])
-                    left -= len(pieces[-1])
-                    if not left:
-                        break
-            except Exception as error:  # of the transport, whose package depends on the version of huggingface_hub
-                problem = visible(error) or type(error).__name__
-        elif status == 206:
-            problem = f"the server sent {visible(stated)[:80]!r} instead, of {file.size:,} bytes"
-        else:
-            problem = f"the server answered {status} to a request for a range"
-    return b"".join(pieces), problem
+    problem = ""
+    for _ in range(_ATTEMPTS):
+        content = bytearray()
+        request = http_stream_backoff("GET", url, headers=headers, timeout=_TIMEOUT, max_retries=_ATTEMPTS)
+        with _hub_errors(file.repository), request as response:
+            # An exception in this block would be taken for one of the request, which is not made twice then.
+            stated = response.headers.get("Content-Range", "")
+            problem = "the connection ended early"
+            if response.status_code != 206:
+                problem = f"the server answered {response.status_code} to a request for a range"
+            elif stated != f"bytes {begin}-{end - 1}/{file.size}":
+                problem = f"the server sent {visible(stated)[:80]!r} instead, of {file.size:,} bytes"
+            else:
+                try:
+                    for piece in response.iter_bytes(BLOCK):
+                        content += piece
+                        if len(content) >= end - begin:
+                            return bytes(content[: end - begin])
+                except Exception as error:  # of the transport, whose package depends on the version of huggingface_hub
+                    problem = visible(error) or type(error).__name__
+    raise file.wrong(
+        f"bytes {begin:,} to {end:,} did not arrive, {problem}",
+        f"Try again later, or download the whole model by hf download {file.repository}",
+    )
 
 
 @contextmanager
