@@ -12,7 +12,6 @@ from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.subject import Absent, Subject, reason_of
 from whatwhere.errors import TextError, WhatWhereError
 from whatwhere.models.checkpoint.names import TokenTable
-from whatwhere.models.token_tables import ngram_embedding
 from whatwhere.records import Missing
 from whatwhere.what.text import encodings
 
@@ -280,6 +279,8 @@ def _norms(rows: Float[np.ndarray, "rows features"], layer: int | None) -> Sampl
 
 
 def _occupancy(subject: Subject, table: TokenTable) -> NGramOccupancy | Missing:
+    from whatwhere.models.token_tables import ngram_embedding  # which imports torch
+
     try:
         embedding = ngram_embedding(subject.checkpoint, table)
         subject.progress("encoding the text")

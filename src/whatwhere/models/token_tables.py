@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.models.configuration.keys import Keys
+from whatwhere.what.model_tables import FactorizedEmbedding, PerLayerEmbedding, ValueEmbedding
 from whatwhere.what.ngram_hash import (
     BLT_PRIMES,
+    HashedNGramEmbedding,
     NGramHash,
     longcat_hashes,
     multipliers_of_qwen4_exp,
@@ -20,20 +25,13 @@ from whatwhere.what.ngram_hash import (
 )
 from whatwhere.what.token_ids import nested_configs
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from whatwhere.what.model_tables import FactorizedEmbedding, PerLayerEmbedding, ValueEmbedding
-    from whatwhere.what.ngram_hash import HashedNGramEmbedding
-
-    Sibling = FactorizedEmbedding | HashedNGramEmbedding | PerLayerEmbedding | ValueEmbedding
-
+Sibling = FactorizedEmbedding | HashedNGramEmbedding | PerLayerEmbedding | ValueEmbedding
 _MAX_HASHES = 4096
 
 
 def load_token_table(
-    source: Checkpoint | str | Path, name: str | None = None, *, into: "HashedNGramEmbedding | None" = None
-) -> "Sibling":
+    source: Checkpoint | str | Path, name: str | None = None, *, into: HashedNGramEmbedding | None = None
+) -> Sibling:
     """Load a table that token ids select beside the token table, with its weights in their stored types.
 
     Gemma 3n's and 4's per-layer tables, the factors of ALBERT, ELECTRA, DeBERTa, OPT 350M and NeoMME, value embeddings
@@ -82,10 +80,8 @@ def load_token_table(
     return embedding
 
 
-def ngram_embedding(checkpoint: Checkpoint, table: TokenTable) -> "HashedNGramEmbedding":
+def ngram_embedding(checkpoint: Checkpoint, table: TokenTable) -> HashedNGramEmbedding:
     """Return the module of a table of hashed n-grams without its rows, which are on the meta device."""
-    from whatwhere.what.ngram_hash import HashedNGramEmbedding
-
     if table.form == "engram":
         raise CheckpointError(
             f"{quoted(table.name)} is Engram's, whose files state neither its hashes nor which tokens count as the "
@@ -98,7 +94,7 @@ def ngram_embedding(checkpoint: Checkpoint, table: TokenTable) -> "HashedNGramEm
     return module
 
 
-def _require_rows_of(checkpoint: Checkpoint, table: TokenTable, module: "HashedNGramEmbedding") -> None:
+def _require_rows_of(checkpoint: Checkpoint, table: TokenTable, module: HashedNGramEmbedding) -> None:
     """Raise CheckpointError if a table of the file is not that of a module, or begins its parts elsewhere."""
     shape = tuple(module.table.weight.shape)
     if (table.rows, table.features) != shape:
@@ -147,9 +143,7 @@ def _require_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], be
         raise _contradiction(f"{quoted(name)} has the shape {stored}, but {shape} is needed, because {because}")
 
 
-def _fill(module: Any, parameter: str, values: "Tensor") -> None:
-    from torch import nn
-
+def _fill(module: Any, parameter: str, values: Tensor) -> None:
     setattr(module, parameter, nn.Parameter(values, requires_grad=values.is_floating_point()))
 
 
@@ -163,9 +157,7 @@ def _settings(checkpoint: Checkpoint, *markers: str) -> Keys:
 # Rows for each layer
 
 
-def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> "PerLayerEmbedding":
-    from whatwhere.what.model_tables import PerLayerEmbedding
-
+def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> PerLayerEmbedding:
     projection, norm = (_other(checkpoint, table, role) for role in ("projection", "norm"))
     size = checkpoint.entry(norm).shape
     if len(size) != 1 or not size[0] or table.features % size[0]:
@@ -197,9 +189,7 @@ def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> "PerLayerEmbedding"
 # Factors
 
 
-def _factorized(checkpoint: Checkpoint, table: TokenTable) -> "FactorizedEmbedding":
-    from whatwhere.what.model_tables import FactorizedEmbedding
-
+def _factorized(checkpoint: Checkpoint, table: TokenTable) -> FactorizedEmbedding:
     projection, bias = _other(checkpoint, table, "projection"), table.others.get("bias")
     dim = checkpoint.entry(projection).shape[0]
     if bias is not None:
@@ -215,9 +205,7 @@ def _factorized(checkpoint: Checkpoint, table: TokenTable) -> "FactorizedEmbeddi
 # Values of attention
 
 
-def _values(checkpoint: Checkpoint, table: TokenTable) -> "ValueEmbedding":
-    from whatwhere.what.model_tables import ValueEmbedding
-
+def _values(checkpoint: Checkpoint, table: TokenTable) -> ValueEmbedding:
     settings = _settings(checkpoint, "num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
     heads = settings.whole("num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
     head_dim = settings.whole("head_dim", default=None)
@@ -312,12 +300,10 @@ def _whole_numbers(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in checkpoint.array(name))
 
 
-def _rows(checkpoint: Checkpoint, table: TokenTable) -> "Tensor":
+def _rows(checkpoint: Checkpoint, table: TokenTable) -> Tensor:
     """Return the rows of a table, its parts one below the other, without holding them twice."""
     if len(table.tensors) == 1:
         return checkpoint.tensor(table.name)
-    import torch
-
     first = checkpoint.tensor(table.name)
     whole = torch.empty(table.rows, table.features, dtype=first.dtype)
     start = 0
