@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, SettingError, ShapeError
+from whatwhere.initialization import sample_normal
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, require_one_numbering
-from whatwhere.tensor_checks import readable, require_device, require_floating, require_range
+from whatwhere.tensor_checks import readable, require_device, require_floating, require_generator, require_range
 from whatwhere.where.head_shards import OfHeads, WithSettings
 
 Bound = tuple[Tensor, ...]
@@ -296,6 +297,19 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
+
+
+class NormalInit(nn.Module):
+    """A scheme whose own parameters are all sampled from N(0, std)."""
+
+    std: float
+    """Standard deviation of the parameters before training."""
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Sample all parameters anew; SettingError if the generator is on another device."""
+        for parameter in self.parameters(recurse=False):
+            require_generator(type(self).__name__, generator, parameter)
+            sample_normal(parameter, self.std, generator)
 
 
 def of_queries_and_keys(

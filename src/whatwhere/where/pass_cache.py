@@ -56,11 +56,16 @@ class PassCache:
 
     def allowed(self, causal: bool, window: Window | None) -> Allowed | None:
         """Return the mask as a formula by element; None where every query may attend to every key."""
-        rule = self.queries.allowed(self.keys, causal)
-        if window is None:
-            return rule
-        within = self._once(("window", window), lambda: window.allowed(self.queries, self.keys))
-        return within if rule is None else _both_allow(rule, within)
+
+        # Quoted: torch.compile of PyTorch 2.9 cannot trace a union.
+        def compute() -> "Allowed | None":
+            rule = self.queries.allowed(self.keys, causal)
+            if window is None:
+                return rule
+            within = window.allowed(self.queries, self.keys)
+            return within if rule is None else _both_allow(rule, within)
+
+        return self._once(("allowed", causal, window), compute)
 
     def mask(self, causal: bool, window: Window | None) -> Tensor | None:
         """Return the mask as a table."""
@@ -152,10 +157,8 @@ class PassCache:
     ) -> Scores:
         """Return bias and mask of the scores, from the tables of the pass where they do not depend on q and k."""
         by_content = scheme is not None and scheme.by_content
-        if mask is None and not by_content:
-            return self._shared(scheme, causal, window)
-        window = self.window(window)
-        rows = common_batch(self.queries, self.keys)
+        shared = mask is None and not by_content
+        window, rows = self.window(window), common_batch(self.queries, self.keys)
         element: Element | None
         table: Callable[[], Tensor | None]
         if scheme is not None and by_content:
@@ -168,38 +171,21 @@ class PassCache:
 
         # Quoted: torch.compile of PyTorch 2.9 cannot trace a union.
         def added(dtype: torch.dtype) -> "Tensor | None":
+            if shared:
+                return self.added(scheme, causal, window, dtype)
             return join(table(), _both(self.mask(causal, window), mask), dtype)
 
-        batch = rows if mask is None or mask.shape[0] == 1 else mask.shape[0]
+        # The functions are made anew for each layer: kept in the cache, they would keep it and its tables alive.
         return Scores(
             element=element,
             allowed=_both_rules(self.allowed(causal, window), mask),
             run=causal and self.run and window is None and mask is None,
             added=added,
-            batch=batch,
+            blocks=(lambda: self.by_blocks(scheme, causal, window)) if shared else None,
+            batch=rows if mask is None or mask.shape[0] == 1 else mask.shape[0],
             visible=self.visible(causal, window),
             reach=None if window is None else window.reach(causal),
-        )
-
-    def _shared(self, scheme: ScoreBias | None, causal: bool, window: Window | None) -> Scores:
-        """Return bias and mask that layers share, because they do not depend on queries and keys."""
-        window = self.window(window)
-        element, allowed = self._once(
-            ("shared", scheme, causal, window),
-            lambda: (self.element(scheme, causal), self.allowed(causal, window)),
-            scheme,
-        )
-        # The functions are made anew for each layer: kept in the cache, they would keep it and its tables alive.
-        return Scores(
-            element=element,
-            allowed=allowed,
-            run=causal and self.run and window is None,
-            added=lambda dtype: self.added(scheme, causal, window, dtype),
-            blocks=lambda: self.by_blocks(scheme, causal, window),
-            batch=common_batch(self.queries, self.keys),
-            visible=self.visible(causal, window),
-            reach=None if window is None else window.reach(causal),
-            block_mask=lambda: self.block_mask(causal, window),
+            block_mask=(lambda: self.block_mask(causal, window)) if shared else None,
         )
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], T], scheme: nn.Module | None = None) -> T:

@@ -9,12 +9,11 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import PositionError, ShapeError
-from whatwhere.initialization import sample_normal
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position.positions import Positions, PositionsLike, as_positions
-from whatwhere.tensor_checks import require_generator, require_range
+from whatwhere.tensor_checks import require_range
 from whatwhere.what.embedding import lookup
-from whatwhere.where.base import InputEncoding
+from whatwhere.where.base import InputEncoding, NormalInit
 
 Rule = Literal["linear", "cubic"]
 RULES: tuple[Rule, ...] = ("linear", "cubic")
@@ -23,7 +22,7 @@ ALIGNS: tuple[Align, ...] = ("ends", "cells")
 
 
 @final
-class Learned(InputEncoding):
+class Learned(NormalInit, InputEncoding):
     """Add a trained vector for each position (absolute position embedding).
 
         x_i += P[p_i + offset]        P: (offset + max_length, dim), initially N(0, std)
@@ -72,11 +71,6 @@ class Learned(InputEncoding):
         self.dim, self.max_length, self.offset, self.std = dim, max_length, offset, std
         self.weight = nn.Parameter(torch.empty(offset + max_length, dim, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the rows."""
-        require_generator("Learned", generator, self.weight)
-        sample_normal(self.weight, self.std, generator)
 
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
         """Return the row of each position.

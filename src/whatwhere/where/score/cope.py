@@ -7,15 +7,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
-from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
-from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, for_each_head, require_content
 from whatwhere.where.sums import require_own_keys, slots_in_order, sums_in_order
 
 
 @final
-class CoPE(ScoreBias):
+class CoPE(NormalInit, ScoreBias):
     """Count only the keys whose gate is open for the query, and learn a vector for each count.
 
         score(h, i, j) += <q_i, e[p_ij]>        p_ij = min(g_ij + g_i(j+1) + ... + g_ii, max_distance - 1)
@@ -72,11 +71,6 @@ class CoPE(ScoreBias):
         self.scale = head_dim**-0.5 if scale is None else scale
         self.weight = nn.Parameter(torch.empty(max_distance, head_dim, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize e."""
-        require_generator("CoPE", generator, self.weight)
-        sample_normal(self.weight, self.std, generator)
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
-from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import (
     Element,
@@ -30,7 +29,7 @@ TERMS = ("c2p", "p2c")
 
 
 @final
-class DeBERTa(ScoreBias):
+class DeBERTa(NormalInit, ScoreBias):
     """Add dot products of queries with learned keys of the distance, and of keys with learned queries of the distance.
 
         score(h, i, j) = (<q_i, k_j> + <q_i, K[r, h]> + <k_j, Q[r, h]>) / sqrt(3 head_dim)        r = row(i - j)
@@ -104,12 +103,6 @@ class DeBERTa(ScoreBias):
             table = torch.empty(2 * self._rows_per_side, num_heads, head_dim, device=device, dtype=dtype)
             self.register_parameter(name, nn.Parameter(table) if term in self.terms else None)
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the tables."""
-        for table in self.parameters(recurse=False):
-            require_generator("DeBERTa", generator, table)
-            sample_normal(table, self.std, generator)
 
     def rows(self, distance: Integer[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         """Return the row of each distance, query minus key."""

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
-from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, distances, require_content
 
 
 @final
-class Shaw(ScoreBias):
+class Shaw(NormalInit, ScoreBias):
     """Add to each key a learned vector of its clipped distance from the query.
 
         score(h, i, j) += <q_i, E[clip(j - i, -D, F) + D]> / sqrt(head_dim)
@@ -74,11 +73,6 @@ class Shaw(ScoreBias):
         self.max_distance, self.max_future_distance = max_distance, future
         self.weight = nn.Parameter(torch.empty(max_distance + 1 + future, head_dim, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the rows."""
-        require_generator("Shaw", generator, self.weight)
-        sample_normal(self.weight, self.std, generator)
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True

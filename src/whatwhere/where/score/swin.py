@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.initialization import sample_normal, sample_uniform
+from whatwhere.initialization import sample_uniform
 from whatwhere.kernels.backend import full_precision
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_content
 
 WindowSize = int | tuple[int, int]
@@ -73,7 +74,7 @@ def checked_size(owner: str, window_size: WindowSize) -> tuple[int, int]:
 
 
 @final
-class Swin(WindowTable):
+class Swin(NormalInit, WindowTable):
     """Learn one bias per head for each distance within a window of a grid.
 
         score(h, i, j) += B[(y_i - y_j + H - 1) (2 W - 1) + x_i - x_j + W - 1, h]        B: ((2H - 1)(2W - 1), heads)
@@ -122,11 +123,6 @@ class Swin(WindowTable):
         distances = (2 * height - 1) * (2 * width - 1)
         self.weight = nn.Parameter(torch.empty(distances, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the table."""
-        require_generator("Swin", generator, self.weight)
-        sample_normal(self.weight, self.std, generator)
 
     def table(self) -> Float[Tensor, "rows columns heads"]:
         """Return the parameter by rows and columns, cast first, so that gradients are summed in float32."""
@@ -222,7 +218,7 @@ class SwinV2(WindowTable):
 
 
 @final
-class SAM(ScoreBias):
+class SAM(NormalInit, ScoreBias):
     """Add dot products of each query with a learned vector of the row distance and one of the column distance.
 
         score(h, i, j) += <q_i, R[y_i - y_j + H - 1]> + <q_i, C[x_i - x_j + W - 1]>        R: (2H - 1, head_dim)
@@ -279,12 +275,6 @@ class SAM(ScoreBias):
             nn.Parameter(torch.empty(2 * size - 1, head_dim, device=device, dtype=dtype)) for size in self.window_size
         )
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize both tables."""
-        require_generator("SAM", generator, self.rows)
-        for table in (self.rows, self.columns):
-            sample_normal(table, self.std, generator)
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True

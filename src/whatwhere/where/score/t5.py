@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
-from whatwhere.initialization import sample_normal
-from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Curve, DistanceBias
 
 
 @final
-class T5(DistanceBias):
+class T5(NormalInit, DistanceBias):
     """Learn one bias per head for each bucket of distances; buckets widen with the distance.
 
         score(h, i, j) += W[bucket(i - j), h]        W: (num_buckets, heads), initially N(0, std)
@@ -80,11 +79,6 @@ class T5(DistanceBias):
         self._edges = edges(self._side, max_distance)
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the table."""
-        require_generator("T5", generator, self.weight)
-        sample_normal(self.weight, self.std, generator)
 
     def buckets(self, distance: Integer[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         """Return the bucket of each distance, query minus key."""

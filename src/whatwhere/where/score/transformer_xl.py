@@ -8,15 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
-from whatwhere.tensor_checks import require_generator
+from whatwhere.where.base import NormalInit
 from whatwhere.where.frequencies import sinusoid
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, for_each_head, require_content
 
 
 @final
-class TransformerXL(ScoreBias):
+class TransformerXL(NormalInit, ScoreBias):
     """Add dot products of queries with the projected sinusoid of the distance, and bias vectors for keys and distances.
 
         score(h, i, j) = (<q_i + u_h, k_j> + <q_i + v_h, W_h R(i - j)>) / sqrt(head_dim)
@@ -75,12 +74,6 @@ class TransformerXL(ScoreBias):
         self.u, self.v = (nn.Parameter(torch.empty(num_heads, head_dim, device=device, dtype=dtype)) for _ in range(2))
         self.weight = nn.Parameter(torch.empty(num_heads, head_dim, dim, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize all parameters."""
-        require_generator("TransformerXL", generator, self.weight)
-        for parameter in (self.u, self.v, self.weight):
-            sample_normal(parameter, self.std, generator)
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
