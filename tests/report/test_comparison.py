@@ -191,7 +191,8 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
             same = page.cell("The token table after", row, column)
             assert same == written or float(same) == 0 == round(spread["median"], digits)
     lines = [story[2]["number_line"] for story in stories]
-    assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in page.words
+    line_up = page.cell("The token table after", "digits on a line, |r|", "at 100 %")
+    assert line_up == f"{np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})"
     # The digits along the direction in which what was written into them differs most.
     for scheme, line in zip(data["summary"], charts(folder)["The digits on a line, by scheme"].series, strict=True):
         tables = load_file(folder / f"models/{scheme}-0.safetensors")

@@ -53,21 +53,12 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from None
         return result
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with its first paragraph as the short description, which would be cut otherwise."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and command.help and not command.short_help:
-            command.short_help = " ".join(command.help.partition("\n\n")[0].split())
-        return command
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, grouped by what a person wants."""
+        """Write the commands, grouped by what a person wants, each with the first paragraph of its text."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                group = getattr(command, "rich_help_panel", "Commands")
-                groups.setdefault(group, []).append((name, command.get_short_help_str(limit=200)))
+        for name, command in self.commands.items():
+            text = " ".join((command.help or "").partition("\n\n")[0].split())
+            groups.setdefault(getattr(command, "rich_help_panel", ""), []).append((name, text))
         for group, rows in groups.items():
             with formatter.section(group):
                 formatter.write_dl(rows)

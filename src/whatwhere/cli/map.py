@@ -59,12 +59,12 @@ def draw(
     For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
     from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_to_compare
-    from whatwhere.analysis.token_neighbors import open_run
+    from whatwhere.analysis.token_neighbors import named_rows, open_run
     from whatwhere.large_arrays import sample_rows, selected_rows
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table
-    from whatwhere.report.tokens import describe, map_facts, map_points, map_text
+    from whatwhere.report.tokens import MapFacts, describe, map_points, map_text
 
     checkpoint = open_run(path, table, run, allow_pickle)
     _check_targets(out, tsv, checkpoint)
@@ -85,7 +85,20 @@ def draw(
             token_map = make_map(weight, chosen, nearest, seed=seed, progress=report)
     files = [str(file) for file in (out, tsv) if file is not None]
     groups = group_neighbors(weight, [titles.index(title) for title in titles]) if titles else None
-    facts = map_facts(checkpoint.path, source, token_map, seed, files, groups)
+    facts = MapFacts(
+        path=str(checkpoint.path),
+        table=source.name,
+        rows=source.rows,
+        dim=source.weight.shape[1],
+        not_finite=named_rows(source.words, source.broken.tolist(), source.marking),
+        method=token_map.method,
+        kept=token_map.kept,
+        explained_variance_ratio=token_map.explained_variance_ratio,
+        shown=len(token_map.coordinates),
+        seed=seed,
+        files=files,
+        groups=groups,
+    )
     points = map_points(token_map, source, used.tolist(), titles)
     try:
         write_atomic(out, map_text(out.suffix.lower(), facts, points, token_map).encode("utf-8", "replace"))
@@ -93,7 +106,7 @@ def draw(
         raise SettingError(f"{out} cannot be written: {problem.strerror}.\nChoose another file.") from None
     if tsv is not None:
         show_step("writing the table")
-        write_projector(tsv, weight, [point.token for point in points])
+        write_projector(tsv, weight, [token for _, token, *_ in points])
     return Printed(facts, [*describe(facts), *(f"Written: {Path(file).resolve()}" for file in files)])
 
 

@@ -22,7 +22,6 @@ from whatwhere.report.comparison_sentences import (
     baseline_in_length,
     bits_per_byte,
     change_sentence,
-    deviation_sentence,
     doors_sentence,
     groups_sentence,
     measure_text,
@@ -264,25 +263,21 @@ _NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {
 
 
 def _token_table(results: Comparison) -> Iterator[Part]:
-    """Yield what training did to the token table; of the expressions, through the training."""
-    table = trained_table(results)
-    if table is None:
-        yield change_sentence(results)
-        return
-    yield trained_sentence(results)
-    yield table
-    yield from _digits(results)
-
-
-def trained_table(results: Comparison) -> Table | None:
-    """Return the numbers of the token table at shares of the steps, over all runs that recorded them."""
+    """Yield what training did to the token table; of the expressions, at shares of the steps, over all runs."""
     runs = [run.token_table for run in results.runs if run.token_table]
     if not runs:
-        return None
+        yield change_sentence(results)
+        return
     percents = [snapshot.percent for snapshot in runs[0]]
     at = [[each for snapshots in runs for each in snapshots if each.percent == percent] for percent in percents]
     rows = [
-        [name, *(spread(_spread(read, snapshots), digits, absent=ABSENT) for snapshots in at)]
+        [
+            name,
+            *(
+                spread(results_spread(value for value in map(read, each) if value is not None), digits, absent=ABSENT)
+                for each in at
+            ),
+        ]
         for name, (digits, read) in _NUMBERS.items()
     ]
     rows.insert(2, ["least and greatest value", *(_range([each.table for each in snapshots]) for snapshots in at)])
@@ -292,24 +287,8 @@ def trained_table(results: Comparison) -> Table | None:
         f"The token table after a share of the steps: median over {count(len(runs), 'run')} of all schemes, with least "
         "and greatest."
     )
-    return Table(caption, ["quantity", *(f"at {percent} %" for percent in percents)], rows)
-
-
-def trained_sentence(results: Comparison) -> str:
-    """Describe what training did to the token table, where runs recorded it."""
-    runs = [run.token_table for run in results.runs if run.token_table]
-    ends: dict[str, list[Spread | None]] = {}
-    for name in ("standard deviation", "cosine of Max and Min", "digits on a line, |r|"):
-        ends[name] = [_spread(_NUMBERS[name][1], [each[at] for each in runs]) for at in (0, -1)]
-    parts = []
-    (std, trained), (cosine, turned), (_, line) = ends.values()
-    if std is not None and trained is not None:
-        parts.append(deviation_sentence(std.median, trained.median))
-    if cosine is not None and turned is not None:
-        parts.append(f"the cosine of Max and Min from {decimals(cosine.median, 2)} to {decimals(turned.median, 2)}")
-    if line is not None:
-        parts.append(f"the digits' order and the direction in which they moved have |r| {spread(line, 2)}")
-    return f"{'; '.join(parts)}; medians over {count(len(runs), 'run')}."
+    yield Table(caption, ["quantity", *(f"at {percent} %" for percent in percents)], rows)
+    yield from _digits(results)
 
 
 def _digits(results: Comparison) -> Iterator[Chart]:
@@ -339,10 +318,6 @@ def _digits(results: Comparison) -> Iterator[Chart]:
             "spaced: then the curve is a straight line.",
             method="The change of the ten digits' embeddings, E − E0, along its first principal axis.",
         )
-
-
-def _spread(read: Callable[[TableSnapshot], float | None], snapshots: Sequence[TableSnapshot]) -> Spread | None:
-    return results_spread(value for value in map(read, snapshots) if value is not None)
 
 
 def _range(tables: Sequence[Statistics]) -> str:

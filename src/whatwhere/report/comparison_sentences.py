@@ -1,7 +1,7 @@
 """What a comparison measured, as sentences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -33,7 +33,7 @@ _DOORS = {
 def question(results: Comparison) -> str:
     """Describe what was compared, and what the terms of the report mean."""
     seeds = len(results.record.seeds)
-    trained = f"{lengths_text(results.task.trained)} {unit_of(results)}"
+    trained = f"{ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
     text = (
         f"A scheme is a positional encoding. {_TASKS.get(results.task.name, '')}Every scheme was trained on inputs of "
         f"{trained} and then tested on longer ones. In length means new inputs of the trained lengths; beyond means "
@@ -111,26 +111,19 @@ def doors_sentence(results: Comparison) -> str:
 
 def change_sentence(results: Comparison) -> str:
     """Describe how far training moved the token table, in one run of the scheme that scores best."""
-    best = best_scheme(results)
+    order = ranking(results, results.beyond[-1] if results.beyond else None) or ranking(results, None)
+    best = order[0][0] if order else results.schemes[0]
     for run in sorted(results.runs, key=lambda run: (run.scheme != best, run.seed)):
         tables = results.tables(run)
-        if not {BEFORE, AFTER} <= tables.keys():
-            continue
-        before, after = tables[BEFORE], tables[AFTER]
-        share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
-        return (
-            f"{deviation_sentence(float(before.std()), float(after.std()))}; the norm of the change E − E0 is "
-            f"{percent(share, 0)} of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
-        )
+        if {BEFORE, AFTER} <= tables.keys():
+            before, after = tables[BEFORE], tables[AFTER]
+            share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
+            ends = f"{decimals(float(before.std()))} to {decimals(float(after.std()))}"
+            return (
+                f"Training moved the standard deviation of the token table from {ends}; the norm of the change E − E0 "
+                f"is {percent(share, 0)} of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
+            )
     return "No trained token table was found in the folder."
-
-
-def deviation_sentence(before: float, after: float) -> str:
-    """Describe what training did to the standard deviation of a token table, without its full stop."""
-    start, end = decimals(before), decimals(after)
-    if start == end:
-        return f"Training left the standard deviation of the token table at {start}"
-    return f"Training moved the standard deviation of the token table from {start} to {end}"
 
 
 def record_sentence(results: Comparison) -> str:
@@ -174,12 +167,6 @@ def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:
     scores = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
     medians = [(scheme, score.median) for scheme, score in scores if score is not None and math.isfinite(score.median)]
     return sorted(medians, key=lambda pair: -pair[1] if results.task.higher_is_better else pair[1])
-
-
-def best_scheme(results: Comparison) -> str:
-    """Return the scheme that scores best at the longest tested length."""
-    order = ranking(results, results.beyond[-1] if results.beyond else None) or ranking(results, None)
-    return order[0][0] if order else results.schemes[0]
 
 
 def distance_curves(results: Comparison) -> dict[str, DistanceCurves]:
@@ -240,11 +227,6 @@ def measure_text(results: Scored) -> str:
     """Return the measure with its unit and its better side."""
     side = "higher" if results.task.higher_is_better else "lower"
     return f"{name_text(results.task.measure)}{' in %' if results.percent else ''}; {side} is better"
-
-
-def lengths_text(lengths: Sequence[int]) -> str:
-    """Return trained lengths, consecutive ones by their ends."""
-    return ranges(sorted(set(lengths)))
 
 
 def score_text(results: Scored, value: float, unit: bool = False) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.errors import ShapeError
 from whatwhere.escape import visible, visible_token
 from whatwhere.report.section import Chart, Part, Section, Table
 
@@ -94,6 +93,13 @@ def folded(shown: Table) -> Markup:
     return element("details", element("summary", shown.caption), table(shown))
 
 
+def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
+    first = element("th", cells[0], scope="row")
+    kinds = [{"class": "number"} if n in numeric else None for n in range(len(cells))]
+    rest = (element("td", cell, attributes=kind) for cell, kind in zip(cells[1:], kinds[1:], strict=True))
+    return element("tr", first, *rest)
+
+
 def scatter(
     points: Float[np.ndarray, "points 2"],
     names: Sequence[str],
@@ -109,25 +115,25 @@ def scatter(
         groups: one for each point; the legend lists them, the largest first.
         title: first line of the picture, and its name for screen readers.
         lines: further lines, which stay with the picture wherever it is copied.
-
-    Raises:
-        ShapeError: If there is no point, or not one name and one group for each.
     """
-    if not len(points) or not len(points) == len(names) == len(groups):
-        raise ShapeError(
-            f"a scatter plot needs a name and a group for each of one point or more, but got {len(points)} points, "
-            f"{len(names)} names and {len(groups)} groups."
-        )
-    spots = _scaled(points)
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = np.array([_WIDTH - 2 * _MARGIN - _LEGEND, _HEIGHT - _TOP - 2 * _MARGIN])
+    scale = float(np.min(room / np.where(high > low, high - low, np.inf))) or 1.0  # one for both axes
+    middle = np.array([_MARGIN + room[0] / 2, _TOP + _MARGIN + room[1] / 2])
+    spots = middle + (points - (low + high) / 2) * [scale, -scale]
     labels, group, sizes = np.unique(
         np.array(groups, dtype=object).astype(str), return_inverse=True, return_counts=True
     )
-    order = np.argsort(-sizes, kind="stable")
     radius = float(np.clip(200 / np.sqrt(len(points)), 1.8, 6))
-    dots = [_dots(spots[group == label], _color(n), radius) for n, label in enumerate(order)]
-    legend = [
-        part for n, label in enumerate(order) for part in _legend(n, f"{labels[label]} ({sizes[label]:,})", _color(n))
-    ]
+    dots, legend, x = list[Markup](), list[Markup](), _WIDTH - _LEGEND
+    for n, label in enumerate(np.argsort(-sizes, kind="stable")):
+        color = COLORS[n if n < len(COLORS) else 0]  # the smallest share the gray of the largest, as in the studio
+        # Strokes of length zero with round ends: ten bytes each, where a circle takes forty.
+        steps = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in spots[group == label].tolist())
+        dots.append(element("path", d=steps, stroke=color, stroke_width=f"{radius:.1f}"))
+        y = _TOP + 20 * n + _MARGIN
+        legend.append(element("path", d=f"M{x} {y}h0", stroke=color, stroke_width="11"))
+        legend.append(element("text", f"{labels[label]} ({sizes[label]:,})", x=str(x + 12), y=str(y + 4)))
     return element(
         "svg",
         element("title", title),
@@ -139,66 +145,18 @@ def scatter(
         *dots,
         *_names(spots, names),
         *legend,
-        attributes={
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
-            "role": "img",
-        },
+        attributes={"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img"},
     )
 
 
-def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
-    first = element("th", cells[0], scope="row")
-    kinds = [{"class": "number"} if n in numeric else None for n in range(len(cells))]
-    rest = (element("td", cell, attributes=kind) for cell, kind in zip(cells[1:], kinds[1:], strict=True))
-    return element("tr", first, *rest)
-
-
-def _scaled(points: np.ndarray) -> np.ndarray:
-    """Return the points in pixels, with one scale for both axes."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    room = np.array([_WIDTH - 2 * _MARGIN - _LEGEND, _HEIGHT - _TOP - 2 * _MARGIN])
-    size = high - low
-    scale = float(np.min(room / np.where(size > 0, size, np.inf)))
-    scale = scale if scale > 0 else 1.0
-    middle = np.array([_MARGIN + room[0] / 2, _TOP + _MARGIN + room[1] / 2])
-    spots: np.ndarray = middle + (points - (low + high) / 2) * [scale, -scale]
-    return spots
-
-
-def _color(n: int) -> str:
-    """Return the color of the n-th group; the smallest share the gray of the largest, as in the studio."""
-    return COLORS[n if n < len(COLORS) else 0]
-
-
-def _dots(spots: np.ndarray, color: str, radius: float) -> Markup:
-    """Return points as strokes of length zero with round ends: ten bytes each, where a circle takes forty."""
-    steps = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in spots.tolist())
-    return element("path", d=steps, stroke=color, stroke_width=f"{radius:.1f}")
-
-
 def _names(spots: np.ndarray, names: Sequence[str]) -> list[Markup]:
+    """Return the name of the point that is nearest to the middle of each cell."""
     low, high = spots.min(axis=0), spots.max(axis=0)
-    cells = np.array(_CELLS)
-    scaled = (spots - low) / np.where(high > low, high - low, 1.0) * cells
-    cell = np.minimum(scaled.astype(np.int64), cells - 1)
+    scaled = (spots - low) / np.where(high > low, high - low, 1.0) * _CELLS
+    cell = np.minimum(scaled.astype(np.int64), np.array(_CELLS) - 1)
     from_middle = np.linalg.norm(scaled - cell - 0.5, axis=1)
     nearest: dict[tuple[int, ...], int] = {}
     for point in np.argsort(from_middle, kind="stable").tolist():
         nearest.setdefault(tuple(cell[point].tolist()), point)
-    return [
-        element(
-            "text",
-            visible_token(names[point], _NAME),
-            class_="name",
-            x=f"{spots[point, 0]:.1f}",
-            y=f"{spots[point, 1]:.1f}",
-        )
-        for point in sorted(nearest.values())
-    ]
-
-
-def _legend(row: int, name: str, color: str) -> tuple[Markup, Markup]:
-    x, y = _WIDTH - _LEGEND, _TOP + 20 * row + _MARGIN
-    dot = element("path", d=f"M{x} {y}h0", stroke=color, stroke_width="11")
-    return dot, element("text", name, x=str(x + 12), y=str(y + 4))
+    named = ((visible_token(names[point], _NAME), *spots[point].tolist()) for point in sorted(nearest.values()))
+    return [element("text", name, class_="name", x=f"{x:.1f}", y=f"{y:.1f}") for name, x, y in named]

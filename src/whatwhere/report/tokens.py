@@ -15,7 +15,6 @@ from whatwhere.analysis.token_neighbors import (
     Neighbors,
     SearchedTable,
     TokenSimilarity,
-    named_rows,
 )
 from whatwhere.escape import shown_token, visible
 from whatwhere.models.token_types import marking, token_types
@@ -161,44 +160,12 @@ class MapFacts:
     groups: GroupNeighbors | None
 
 
-@dataclass(frozen=True)
-class MapPoint:
-    """A token of a map.
-
-    Args:
-        id, token: which one.
-        type: of the token, such as "word"; its group where tokens were named.
-        x, y: its coordinates.
-    """
-
-    id: int
-    token: str
-    type: str
-    x: float
-    y: float
+Point = tuple[int, str, str, float, float]
+POINT = ("id", "token", "type", "x", "y")
+"""What a point of a map has; its type is that of its token, such as "word", or its group where tokens were named."""
 
 
-def map_facts(
-    path: Path, table: "TokenTable", made: "TokenMap", seed: int, files: Sequence[str], groups: GroupNeighbors | None
-) -> MapFacts:
-    """Return what is printed of a map."""
-    return MapFacts(
-        path=str(path),
-        table=table.name,
-        rows=table.rows,
-        dim=table.weight.shape[1],
-        not_finite=named_rows(table.words, table.broken.tolist(), table.marking),
-        method=made.method,
-        kept=made.kept,
-        explained_variance_ratio=made.explained_variance_ratio,
-        shown=len(made.coordinates),
-        seed=seed,
-        files=files,
-        groups=groups,
-    )
-
-
-def map_points(made: "TokenMap", table: "TokenTable", rows: Sequence[int], groups: Sequence[str]) -> list[MapPoint]:
+def map_points(made: "TokenMap", table: "TokenTable", rows: Sequence[int], groups: Sequence[str]) -> list[Point]:
     """Return the points of a map of some rows, with their groups or else with the types of their tokens."""
     ids = [int(table.ids[row]) for row in rows]
     words = list(table.words)
@@ -206,18 +173,19 @@ def map_points(made: "TokenMap", table: "TokenTable", rows: Sequence[int], group
     if words and not groups:
         kinds = token_types([words[n] if n < len(words) else "" for n in ids], marking(words))
     points = zip(ids, rows, kinds, made.coordinates.tolist(), strict=True)
-    return [MapPoint(n, table.word(row), kind, x, y) for n, row, kind, (x, y) in points]
+    return [(n, table.word(row), kind, x, y) for n, row, kind, (x, y) in points]
 
 
-def map_text(suffix: str, facts: MapFacts, points: Sequence[MapPoint], made: "TokenMap") -> str:
+def map_text(suffix: str, facts: MapFacts, points: Sequence[Point], made: "TokenMap") -> str:
     """Return the content of a file with one of SUFFIXES."""
     if suffix == ".svg":
-        names, kinds = [point.token for point in points], [point.type for point in points]
+        _, names, kinds, *_ = zip(*points, strict=True)
         return scatter(made.coordinates, names, kinds, f"{Path(facts.path).name}: {facts.table}", describe(facts))
     if suffix == ".tsv":
-        lines = (f"{p.id}\t{visible(p.token)}\t{p.type}\t{p.x:.6g}\t{p.y:.6g}\n" for p in points)
-        return "id\ttoken\ttype\tx\ty\n" + "".join(lines)
-    return json.dumps(to_json(facts, digits=None) | {"points": to_json(points, digits=None)}) + "\n"
+        lines = (f"{n}\t{visible(token)}\t{kind}\t{x:.6g}\t{y:.6g}\n" for n, token, kind, x, y in points)
+        return "\t".join(POINT) + "\n" + "".join(lines)
+    named = [dict(zip(POINT, point, strict=True)) for point in points]
+    return json.dumps(to_json(facts, digits=None) | {"points": named}) + "\n"
 
 
 def describe(facts: MapFacts) -> list[str]:
