@@ -68,14 +68,16 @@ def test_the_number_line_ends_as_the_run_measured(session: Session, results: Pat
 
 def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None:
     name = next(run for run in session.runs if run.startswith("rotary"))
-    result = api.attention(session, {"run": name})
     trace = load_file(results / f"traces/{name}.safetensors")
-    assert [each.length for each in result.lengths] == [3, 6]
-    for each in result.lengths:
-        np.testing.assert_array_equal(each.layers, trace[f"attention@{each.length}"])
-        assert each.distances.tolist() == list(range(2 * each.length + 2))
-        assert each.uniform.shape == (2, len(each.distances))
-    assert [each.length for each in api.attention(session, {"run": "learned-0"}).lengths] == [3]
+    sections = api.attention(session, {"run": name}).sections
+    assert [section.name for section in sections] == ["length-3", "length-6"]
+    for section, length in zip(sections, (3, 6), strict=True):
+        for layer, chart in enumerate(section.parts):
+            *heads, uniform = chart.series
+            np.testing.assert_array_equal([head.values for head in heads], trace[f"attention@{length}"][layer])
+            np.testing.assert_array_equal(uniform.values, trace[f"uniform@{length}"][layer])
+            assert chart.x == list(range(2 * length + 2))
+    assert [section.name for section in api.attention(session, {"run": "learned-0"}).sections] == ["length-3"]
 
 
 def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
@@ -94,7 +96,7 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     result = api.frames(Session.open(copy), {"run": "learned-0"})
     assert (result.frames, len(result.losses)) == (None, 7)
     assert "not in its folder" in (result.missing or "")
-    assert "no attention was recorded" in (api.attention(session, {"run": "learned-0"}).missing or "")
+    assert "No attention was recorded" in api.attention(session, {"run": "learned-0"}).headline
 
 
 def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
@@ -118,8 +120,9 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     (copy / "results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
-    (result,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
-    assert (result.distances.tolist(), result.uniform) == (list(range(-7, 8)), None)
+    (section,) = api.attention(Session.open(copy), {"run": "learned-0"}).sections
+    assert section.parts[0].x == list(range(-7, 8))
+    assert [series.name for series in section.parts[0].series] == ["head 0", "head 1"]
 
 
 def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:
@@ -141,7 +144,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], points[-1, 2:11, 0], rtol=1e-6)
     assert result["played"] == "step 7 of 7"
-    attention = api.attention(session, {"run": "learned-0"}).lengths[0]
+    chart = api.attention(session, {"run": "learned-0"}).sections[0].parts[0]
     shown = [float(row.split(",")[1]) for row in result["weights"].splitlines()[1:]]
-    np.testing.assert_allclose(shown, attention.layers[0, 0], rtol=1e-6)
+    np.testing.assert_allclose(shown, chart.series[0].values, rtol=1e-6)
     assert result["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]

@@ -3,7 +3,7 @@
 import multiprocessing
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -28,13 +28,6 @@ def table(minilm: Path) -> np.ndarray:
     return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
 
 
-def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
-    """Read texts that stand behind each other."""
-    starts = [0, *packed.ends.tolist()]
-    raw = packed.bytes.tobytes()
-    return [raw[a:b].decode() for a, b in zip(starts, packed.ends.tolist(), strict=False)]
-
-
 def test_points_are_the_principal_components(real: Session, fresh: Session, table: np.ndarray) -> None:
     result, right = token_map.points(real, {}), make_map(table.astype(np.float32), "pca", queries=1000)
     np.testing.assert_allclose(result.coordinates, right.coordinates, rtol=1e-5, atol=1e-6)
@@ -47,7 +40,7 @@ def test_points_are_the_principal_components(real: Session, fresh: Session, tabl
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
     result = token_map.labels(real, {})
-    words, meant = texts(result.words), texts(result.texts)
+    words, meant = result.words, result.texts
     assert words == real.words
     assert [(words[n], meant[n]) for n in (2332, 2075)] == [("king", ""), ("##ing", "ing")]
     kinds = [result.kind_names[n] for n in result.kinds]
@@ -77,7 +70,7 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     assert result.ids.tolist() == [n for n in range(30) if n != 4]
     labels = token_map.labels(session, {})
     assert np.isnan(labels.norms[4])
-    assert texts(labels.words) == []
+    assert labels.words == []
     assert {labels.kind_names[n] for n in labels.kinds} == {"no token"}
     assert 4 not in token_map.neighbors(session, {}).ids
 
@@ -102,8 +95,7 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     result = token_map.points(real, {"tokens": begin["example"] + ", notsinglepiece"})
     assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
     assert (result.shown, result.named.neighbors.stay, result.named.neighbors.compared) == (16, 16, 16)
-    assert [each.text for each in result.named.missing] == ["notsinglepiece"]
-    assert "splits it into" in result.named.missing[0].reason
+    assert "splits it into" in result.named.missing["notsinglepiece"]
     assert [result.named.group_names[n] for n in result.named.groups[::4]] == [
         "animals",
         "royalty",

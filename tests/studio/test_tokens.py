@@ -42,7 +42,7 @@ def test_the_card_says_what_the_files_say(real: Session, table: np.ndarray, word
     assert result.id == words.index("king")
     assert (result.word, result.text, result.kind, result.script) == ("king", "king", "word start", "Latin")
     assert bytes(result.bytes) == b"king"
-    assert result.characters[0] == api.Character("U+006B", "LATIN SMALL LETTER K")
+    assert result.characters[0] == ("U+006B", "LATIN SMALL LETTER K")
     assert result.reachable is True
     row = result.tables["input"]
     norms = np.linalg.norm(table, axis=1)

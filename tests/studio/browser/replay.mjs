@@ -32,7 +32,7 @@ await used("#/replay", ".still text", async (page, result) => {
   result.played = (await status()).split(",")[0];
   await page.getByRole("button", { name: "Play" }).waitFor();
 
-  await page.goto(`${new URL(page.url()).origin}/#/attention?log=true`);
+  await page.goto(`${new URL(page.url()).origin}/#/attention`);
   await page.waitForSelector("figure .lines > svg");
   result.layers = await titles();
   result.weights = await saved(page, page.locator("figure").first(), "CSV");

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
-from whatwhere.report.section import Part, Section
+from whatwhere.report.section import Chart, Part, Section, Series
 from whatwhere.report.text import percent
-from whatwhere.studio.api.ask import by_head
-from whatwhere.studio.api.settings import ExportedView, columns, query
+from whatwhere.studio.api.settings import ExportedView, Findings, columns, query
 from whatwhere.studio.schemes import find_run, first_names
 from whatwhere.studio.session import Session
 
@@ -69,26 +68,6 @@ class Frames:
     missing: str | None
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionCurves:
-    """Mean attention weights by distance at one length; `uniform` those of uniform attention, where recorded."""
-
-    length: int
-    distances: Int[np.ndarray, " distances"]
-    layers: Float32[np.ndarray, "layers heads distances"]
-    uniform: Float32[np.ndarray, "layers distances"] | None
-
-
-@dataclass(frozen=True, eq=False)
-class Attention:
-    """The heads of a run; `missing` says why there are none, or is None."""
-
-    run: str
-    unit: str
-    lengths: Sequence[AttentionCurves]
-    missing: str | None
-
-
 @query
 def frames(session: Session, *, run: str) -> Frames:
     """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
@@ -106,18 +85,49 @@ def frames(session: Session, *, run: str) -> Frames:
 
 
 @query
-def attention(session: Session, *, run: str) -> Attention:
+def attention(session: Session, *, run: str) -> Findings:
     """Return the mean attention weight of each head by distance, as measured at the end of a run."""
     found, results = find_run(session, run), session.results
-    trace = results.trace(found)
-    lengths = []
+    trace, unit = results.trace(found), results.task.unit
+    sections: list[Section] = []
     for length in sorted(int(name.partition("@")[2]) for name in trace if name.startswith(_ATTENTION)):
         curves, uniform = trace[f"{_ATTENTION}{length}"], trace.get(f"{_UNIFORM}{length}")
-        count = curves.shape[2]
-        first = (1 - count) // 2 if results.settings(found).direction == "encoder" else 0
-        plain = None if uniform is None else uniform.astype(np.float32)
-        lengths.append(AttentionCurves(length, np.arange(first, first + count), curves.astype(np.float32), plain))
-    return Attention(run, results.task.unit, lengths, None if lengths else "no attention was recorded for this run.")
+        first = (1 - curves.shape[2]) // 2 if results.settings(found).direction == "encoder" else 0
+        back = np.arange(first, first + curves.shape[2])
+        title = f"{'Beyond it' if sections else 'At the longest trained length'}: {length} {unit}"
+        plain = [None] * len(curves) if uniform is None else list(uniform)
+        layers = [
+            _layer(f"Layer {n}, {length} {unit}", back, *each) for n, each in enumerate(zip(curves, plain, strict=True))
+        ]
+        sections.append(Section(f"length-{length}", title, layers))
+    headline = "Mean attention weights by distance" if sections else "No attention was recorded for this run"
+    return Findings(headline, sections)
+
+
+def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray | None) -> Chart:
+    """Return the curves of the heads of a layer, and that of uniform attention."""
+    curves = [Series(f"head {n}", values.tolist(), n) for n, values in enumerate(heads.astype(np.float64))]
+    curves += [] if uniform is None else [Series("uniform", uniform.astype(np.float64).tolist(), reference=True)]
+    known = np.empty(0) if uniform is None else uniform[np.isfinite(uniform)]
+    # Where one query alone is recorded, uniform attention has the same weight at each distance.
+    one = uniform is not None and bool(np.all(np.abs(known - known[:1]) < 1e-6))
+    powers = np.abs(back) & (np.abs(back) - 1) == 0
+    shown = {each.name: np.array(each.values)[powers] for each in curves}
+    return Chart(
+        "lines",
+        title,
+        "tokens back",
+        "mean weight",
+        back.astype(np.float64).tolist(),
+        curves,
+        columns(f"{title}: mean weight by tokens back", {"tokens back": back[powers], **shown}),
+        note="Only the query of the token whose answer is read is recorded, so each distance has one weight."
+        if one
+        else "Averaged over all queries with a key at that distance.",
+        method="weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the "
+        "run ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger "
+        "for near keys, since early queries have few keys.",
+    )
 
 
 def exported(session: Session) -> ExportedView:
@@ -130,18 +140,8 @@ def exported(session: Session) -> ExportedView:
 def exported_attention(session: Session) -> ExportedView:
     """Return what an exported page needs of the heads: those of the first run of each scheme."""
     names = first_names(session)
-    view = attention(session, {"run": names[0]})
     queries = [("replay.attention", {"run": name}) for name in names]
-    parts: list[Part] = []
-    if view.missing is not None:
-        parts.append(f"There is no attention to show: {view.missing}")
-    for each in view.lengths:
-        back = np.abs(each.distances)
-        powers = back & (back - 1) == 0
-        values = {"tokens back": each.distances[powers], **by_head(each.layers[:, :, powers])}
-        parts.append(columns(f"{view.run}: mean weight by tokens back, at {each.length} {view.unit}", values))
-    sections = [Section("attention", "Attention by distance", parts)]
-    return ExportedView(queries, sections=sections)
+    return ExportedView(queries, sections=attention(session, {"run": names[0]}).sections)
 
 
 def _frames_section(view: Frames) -> Section:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Integer, UInt8, UInt16
+from jaxtyping import Float, Int, Integer, UInt16
 
 from whatwhere.analysis.token_map import (
     FOUR_GROUPS,
@@ -46,25 +46,17 @@ _ENOUGH = 8
 
 
 @dataclass(frozen=True)
-class MissingToken:
-    """A word that is no token, and why: such as the pieces that the tokenizer splits it into."""
-
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class NamedTokens:
     """The named tokens of a map in the order of their rows, and their nearest neighbors among each other.
 
     Args:
         groups: the group of each token, as an index of group_names.
-        missing: words that are not a token of the table.
+        missing: words that are not a token of the table, and why: such as the pieces that a tokenizer splits one into.
     """
 
     groups: Int[np.ndarray, " tokens"]
     group_names: Sequence[str]
-    missing: Sequence[MissingToken]
+    missing: Mapping[str, str]
     neighbors: GroupNeighbors
 
 
@@ -96,14 +88,6 @@ class MapPoints:
 
 
 @dataclass(frozen=True)
-class PackedTexts:
-    """Texts in UTF-8, one after the other, and where each ends: a list of so many is slow to read."""
-
-    bytes: UInt8[np.ndarray, " bytes"]
-    ends: Int[np.ndarray, " texts"]
-
-
-@dataclass(frozen=True)
 class TokenLabels:
     """How each row of a table is named and colored.
 
@@ -113,8 +97,8 @@ class TokenLabels:
         norms: NaN for a row that is not finite.
     """
 
-    words: PackedTexts
-    texts: PackedTexts
+    words: Sequence[str]
+    texts: Sequence[str]
     kinds: UInt16[np.ndarray, " rows"]
     kind_names: Sequence[str]
     scripts: UInt16[np.ndarray, " rows"]
@@ -214,8 +198,8 @@ def labels(session: Session, *, table: str = "input") -> TokenLabels:
     scripts = sorted(set(session.scripts))
     meant = zip(session.texts, session.words[: opened.rows], strict=False)
     return TokenLabels(
-        words=_packed(session.words[: opened.rows]),
-        texts=_packed([text if isinstance(text, str) and text != word else "" for text, word in meant]),
+        words=session.words[: opened.rows],
+        texts=[text if isinstance(text, str) and text != word else "" for text, word in meant],
         kinds=_numbered(session.kinds, TOKEN_TYPES, opened.rows, TOKEN_TYPES.index("no token")),
         kind_names=list(TOKEN_TYPES),
         scripts=_numbered(session.scripts, scripts, opened.rows, len(scripts)),
@@ -305,16 +289,16 @@ def _named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.
     if sum(map(len, groups.values())) > MOST_NAMED:
         raise SettingError(f"more than {MOST_NAMED:,} tokens are named.\nName fewer, or take the map of all.")
     found: dict[int, int] = {}  # row -> group, the first that names it
-    missing = []
+    missing: dict[str, str] = {}
     for number, words in enumerate(groups.values()):
         for word in words:
             try:
                 found.setdefault(table.row(find_token(session.checkpoint, word, table.rows)), number)
             except TokenError as problem:  # its first sentence names the file
                 first, *rest = str(problem).split("\n")
-                missing.append(MissingToken(word, " ".join(rest) or first))
+                missing[word] = " ".join(rest) or first
     if len(found) < 3:
-        known = "; ".join(f"{each.text}: {each.reason}" for each in missing[:4])
+        known = "; ".join(f"{word}: {reason}" for word, reason in list(missing.items())[:4])
         raise SettingError(f"a map needs three tokens or more, but got {len(found)}.\n{known or 'Name others.'}")
     rows, numbers = np.array(list(found)), list(found.values())
     return rows, NamedTokens(np.array(numbers), list(groups), missing, group_neighbors(table.weight[rows], numbers))
@@ -337,12 +321,6 @@ def _table(session: Session, which: str) -> Table:
     if which not in session.tables:
         raise SettingError(f"table must be one of {', '.join(session.tables)}, but is {which[:40]!r}.")
     return session.table(which)
-
-
-def _packed(texts: Sequence[str]) -> PackedTexts:
-    written = [each.encode("utf-8", "replace") for each in texts]
-    ends = np.cumsum([len(each) for each in written], dtype=np.int64)
-    return PackedTexts(np.frombuffer(b"".join(written), np.uint8), ends)
 
 
 def _numbered(

@@ -41,14 +41,6 @@ class FirstTokens(Tokens):
 
 
 @dataclass(frozen=True)
-class Character:
-    """A character of a token in Unicode: its code point, such as "U+0041", and its name."""
-
-    code: str
-    name: str
-
-
-@dataclass(frozen=True)
 class RowInTable:
     """The row of a token in one table, and the histogram of the norms of all rows.
 
@@ -77,7 +69,7 @@ class TokenCard:
         text: None where its bytes are not text.
         script: of its characters; None where it has no text.
         bytes: of its text, the first 256 of `byte_count`.
-        characters: of its text, the first 64.
+        characters: of its text, the first 64: the code point of each, such as "U+0041", and its name.
         reachable: whether a text is encoded to it; None without a tokenizer.
     """
 
@@ -88,7 +80,7 @@ class TokenCard:
     script: str | None
     bytes: UInt8[np.ndarray, " bytes"]
     byte_count: int
-    characters: Sequence[Character]
+    characters: Sequence[tuple[str, str]]
     reachable: bool | None
     tables: Mapping[Which, RowInTable]
 
@@ -150,7 +142,10 @@ def card(session: Session, *, token: str) -> TokenCard:
         script=session.scripts[number] if number < len(session.scripts) else None,
         bytes=np.frombuffer(raw[:256], np.uint8),
         byte_count=len(raw),
-        characters=[] if isinstance(meant, bytes) else [_character(char) for char in meant[:64]],
+        characters=[
+            (f"U+{ord(char):04X}", unicodedata.name(char, "no name"))
+            for char in ("" if isinstance(meant, bytes) else meant[:64])
+        ],
         reachable=_reachable(session, number),
         tables={which: _row(session.table(which), session.norms(which), number) for which in _which(session)},
     )
@@ -266,10 +261,6 @@ def _tokens(session: Session, ids: Sequence[int]) -> Tokens:
 
 def _which(session: Session) -> list[Which]:
     return [name for name in get_args(Which) if name in session.tables]
-
-
-def _character(char: str) -> Character:
-    return Character(f"U+{ord(char):04X}", unicodedata.name(char, "no name"))
 
 
 def _reachable(session: Session, number: int) -> bool | None:

@@ -22,7 +22,7 @@ export interface Queries {
   "biases.shown": BiasFindings;
   "compare.results": Findings;
   "replay.frames": Frames;
-  "replay.attention": Attention;
+  "replay.attention": Findings;
   "ask.answers": Asked;
   "maps.draw": MapPoints;
   "diagnostics.examine": SuspiciousTokens;
@@ -411,18 +411,6 @@ export interface SchemeList {
 }
 
 /** whatwhere.studio.api.replay */
-export interface Attention {
-  run: string;
-  unit: string;
-  lengths: AttentionCurves[];
-  missing: string | null;
-}
-export interface AttentionCurves {
-  length: number;
-  distances: Tensor;
-  layers: Tensor;
-  uniform: Tensor | null;
-}
 export interface DigitLine {
   along: Tensor;
   r: Tensor;
@@ -526,19 +514,11 @@ export interface MapPoints {
   coordinates: Tensor | null;
   named: NamedTokens | null;
 }
-export interface MissingToken {
-  text: string;
-  reason: string;
-}
 export interface NamedTokens {
   groups: Tensor;
   group_names: string[];
-  missing: MissingToken[];
+  missing: Record<string, string>;
   neighbors: GroupNeighbors;
-}
-export interface PackedTexts {
-  bytes: Tensor;
-  ends: Tensor;
 }
 export interface TokenFrequencies {
   corpus: string | null;
@@ -547,8 +527,8 @@ export interface TokenFrequencies {
   total: number;
 }
 export interface TokenLabels {
-  words: PackedTexts;
-  texts: PackedTexts;
+  words: string[];
+  texts: string[];
   kinds: Tensor;
   kind_names: string[];
   scripts: Tensor;
@@ -557,10 +537,6 @@ export interface TokenLabels {
 }
 
 /** whatwhere.studio.api.tokens */
-export interface Character {
-  code: string;
-  name: string;
-}
 export interface FirstTokens extends Tokens {
   count: number;
 }
@@ -591,7 +567,7 @@ export interface TokenCard {
   script: string | null;
   bytes: Tensor;
   byte_count: number;
-  characters: Character[];
+  characters: [string, string][];
   reachable: boolean | null;
   tables: Partial<Record<"input" | "output", RowInTable>>;
 }

@@ -44,7 +44,7 @@ const PAGES: Record<string, Pick<View, "Page" | "defaults">> = {
   diagnostics: { Page: Diagnostics, defaults: () => ({ list: "" }) },
   compare: { Page: Compare, defaults: () => ({ table: "input", k: 10 }) },
   replay: { Page: Replay, defaults: () => ({ at: END, of: "change" }) },
-  attention: { Page: AttentionByDistance, defaults: () => ({ log: false }) },
+  attention: { Page: AttentionByDistance, defaults: () => ({}) },
   ask: { Page: Ask, defaults: (about) => ({ text: "", seeds: "median", positions: "", ...about.begin["ask"] }) },
   overview: { Page: Overview, defaults: () => ({ section: "" }) },
 };

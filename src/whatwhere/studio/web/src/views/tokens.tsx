@@ -102,7 +102,7 @@ function Characters({ of }: { of: TokenCard["characters"] }) {
   const some = of.slice(0, 12);
   return (
     <ul class="plain">
-      {some.map(({ code, name }, n) => (
+      {some.map(([code, name], n) => (
         <li key={n}>
           <code>{code}</code> {name.toLowerCase()}
         </li>

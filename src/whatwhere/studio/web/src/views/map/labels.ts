@@ -1,23 +1,15 @@
-/** The labels of each id: packed texts, types, scripts and norms, by which the map is named and colored. */
+/** The labels of each id: texts, types, scripts and norms, by which the map is named and colored. */
 
 import { shownToken } from "../../escape";
 import { formatNumber, whole } from "../../numbers";
-import type { PackedTexts, TokenLabels } from "../../types";
-
-const DECODER = new TextDecoder();
-
-function unpacked({ bytes, ends }: PackedTexts, n: number): string {
-  const end = ends.values[n];
-  if (end === undefined) return "";
-  return DECODER.decode((bytes.values as Uint8Array).subarray(n ? ends.values[n - 1]! : 0, end));
-}
+import type { TokenLabels } from "../../types";
 
 /** What is known of each id. */
 export class Names {
   constructor(readonly labels: TokenLabels) {}
 
-  readonly word = (id: number) => unpacked(this.labels.words, id) || `#${id}`;
-  readonly text = (id: number) => unpacked(this.labels.texts, id);
+  readonly word = (id: number) => this.labels.words[id] || `#${id}`;
+  readonly text = (id: number) => this.labels.texts[id] ?? "";
   /** The text as it is searched. */
   readonly plain = (id: number) => this.text(id) || this.word(id);
   readonly shown = (id: number) => shownToken(this.word(id), this.text(id) || null);

@@ -172,10 +172,10 @@ export function NamedFacts({ named }: { named: NamedTokens }) {
         {within && group_names.length > 1 && ` Of all pairs within a group: ${range(within)}.`}
         {between && ` Between groups: ${range(between)}.`}
       </p>
-      {missing.length > 0 && (
+      {Object.keys(missing).length > 0 && (
         <p>
           Not drawn, for these are not single tokens here:{" "}
-          {missing.map(({ text, reason }, n) => (
+          {Object.entries(missing).map(([text, reason], n) => (
             <span key={n}>
               {n > 0 && "; "}
               <b>{visible(text)}</b> ({visible(reason)})
