@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from whatwhere.comparison.results import spread
-from whatwhere.records import sealed, to_json
+from whatwhere.comparison.results import RunResult, summarize
+from whatwhere.records import from_json, sealed, to_json
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 DOORS = {"sinusoidal": ["input"], "learned": ["input"], "rotary": ["query_key"], "alibi": ["score"]}
@@ -83,7 +83,7 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
         },
         "task": described,
         "runs": runs,
-        "summary": {s: _summary([r for r in runs if r["scheme"] == s]) for s in schemes},
+        "summary": _summaries(runs),
         "schemes": {scheme: _scheme(scheme) for scheme in schemes},
     }
     (folder / "results.json").write_text(json.dumps(sealed(data)), encoding="utf-8")
@@ -168,24 +168,10 @@ def _snapshots(draw: np.random.Generator) -> list[dict[str, Any]]:
     return snapshots
 
 
-def _spread(values: list[Any]) -> dict[str, float] | None:
-    result = spread(values)
-    return None if result is None else to_json(result, None)
-
-
-def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    first = runs[0]
-    return {
-        "scores": {
-            n: {g: _spread([r["scores"][n][g] for r in runs]) for g in groups} for n, groups in first["scores"].items()
-        },
-        "in_length": _spread([r["in_length"] for r in runs]),
-        "shift": {
-            s: {m: _spread([r["shift"][s][m] for r in runs]) for m in result} for s, result in first["shift"].items()
-        },
-        "parameters": first["parameters"],
-        "seconds_per_step": _spread([r["seconds_per_step"] for r in runs]),
-    }
+def _summaries(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    read = [from_json(RunResult, run, "made up") for run in json.loads(json.dumps(runs))]
+    schemes = dict.fromkeys(run.scheme for run in read)
+    return {name: to_json(summarize([run for run in read if run.scheme == name]), None) for name in schemes}
 
 
 def _scheme(scheme: str) -> dict[str, Any]:
@@ -256,12 +242,7 @@ def set_scores(folder: Path, length: int | None, scores: Mapping[str, Sequence[f
                 run["in_length"] = value
             else:
                 run["scores"][str(length)]["all"] = value
-        for scheme, values in scores.items():
-            summary = data["summary"][scheme]
-            if length is None:
-                summary["in_length"] = _spread([*values])
-            else:
-                summary["scores"][str(length)]["all"] = _spread([*values])
+        data["summary"] = _summaries(data["runs"])
 
     return change(folder, apply)
 

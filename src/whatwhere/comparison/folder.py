@@ -86,7 +86,7 @@ class Folder:
                 f"the scheme {scheme!r}, or the model, has changed since {path} was written.\n"
                 "Choose another folder, name the scheme differently, or delete this run to train it again."
             )
-        before, now = run.result.start, start
+        before, now = run.result.start, None if start is None else start.record
         if (before and before.sha256) != (now and now.sha256):
             raise ResultsError(
                 f"{path} started from another model: {_start_text(before)}, here {_start_text(now)}.\n"
@@ -158,7 +158,7 @@ def write_json(path: Path, record: object, schema: Schema | None = None) -> None
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
 
 
-def _start_text(start: Start | StartRecord | None) -> str:
+def _start_text(start: StartRecord | None) -> str:
     return "the beginning" if start is None else f"{start.scheme!r}, seed {start.seed}, of {start.folder}"
 
 

@@ -39,7 +39,7 @@ class OwnModel(ComparedModel):
         self, vocab_size: int, wheres: Sequence[Where], settings: Settings, build: BuildModel, seed: int = 0
     ) -> None:
         super().__init__()
-        with seeded(seed), explained(build, "was built"):
+        with seeded(seed), explained(model_name(build), "was built"):
             built = build(vocab_size, list(wheres), settings)
         if not isinstance(built, nn.Module):
             raise SettingError(
@@ -99,14 +99,13 @@ def _find_table(model: nn.Module, wheres: Sequence[Where], vocab_size: int) -> s
 
 
 @contextmanager
-def explained(build: BuildModel | str, when: str) -> Iterator[None]:
+def explained(name: str, when: str) -> Iterator[None]:
     """Turn an exception of the caller's own code into an error with the way to call it, in a `with` block."""
     try:
         yield
     except WhatWhereError:
         raise
     except Exception as problem:
-        name = build if isinstance(build, str) else model_name(build)
         raise SettingError(
             f"{name} raised {type(problem).__name__} when it {when}: {problem}.\nIt is built as "
             f"{name}(vocab_size, wheres, settings), and called as {CALL}."

@@ -1,9 +1,9 @@
 """The trained model of a run: what is saved of it, building it again from the results, and runs that start from it."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple, overload
 
 import torch
 from safetensors.torch import load_file
@@ -167,22 +167,11 @@ _SIZES = "blocks.0.feed.0.weight"
 _FIXED = ("onehot", "ids")  # tables whose rows are what their name says
 
 
-@dataclass(frozen=True)
-class Start:
-    """The kept model that a run starts from.
-
-    Args:
-        file: its tensors.
-        folder: of its results, as it was passed.
-        scheme, seed: of its run.
-        sha256: of the file.
-    """
+class Start(NamedTuple):
+    """The file of the kept model that a run starts from, and its record, whose tensors are named when it is loaded."""
 
     file: Path
-    folder: str
-    scheme: str
-    seed: int
-    sha256: str
+    record: StartRecord
 
 
 def open_start(start: str | Path) -> tuple[Comparison, str | None]:
@@ -214,7 +203,8 @@ def find_start(results: Comparison, scheme: str | None, names: tuple[str, ...], 
     file = results.file(run.file) if run.file else None
     if file is None:
         raise ResultsError(f"{results.folder} holds no trained model of {scheme!r}, seed {seed}: run it again.")
-    return Start(file.resolve(), str(results.folder), scheme, seed, sha256(file.read_bytes()).hexdigest())
+    record = StartRecord(str(results.folder), scheme, seed, sha256(file.read_bytes()).hexdigest(), (), (), ())
+    return Start(file.resolve(), record)
 
 
 def require_same_tokens(results: Comparison, tokens: tuple[str, ...]) -> None:
@@ -229,7 +219,7 @@ def require_same_tokens(results: Comparison, tokens: tuple[str, ...]) -> None:
 @torch.no_grad()
 def load_start(model: nn.Module, start: Start, settings: Settings) -> StartRecord:
     """Copy the tensors of a kept model into another: those of equal names and shapes."""
-    if sha256(start.file.read_bytes()).hexdigest() != start.sha256:
+    if sha256(start.file.read_bytes()).hexdigest() != start.record.sha256:
         raise ResultsError(f"{start.file} has changed since the comparison began. Run the same command again.")
     kept = {name: tensor for name, tensor in read_tensors(start.file).items() if "@" not in name}
     own = saved_tensors(model)
@@ -248,11 +238,8 @@ def load_start(model: nn.Module, start: Start, settings: Settings) -> StartRecor
         )
     for name in fitting:
         own[name].copy_(kept[name])
-    return StartRecord(
-        folder=start.folder,
-        scheme=start.scheme,
-        seed=start.seed,
-        sha256=start.sha256,
+    return replace(
+        start.record,
         loaded=tuple(fitting),
         fresh=tuple(name for name in own if name not in fitting),
         unused=tuple(sorted(kept.keys() - set(fitting))),
