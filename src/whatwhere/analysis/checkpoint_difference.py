@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
-from whatwhere.analysis.subject import Absent, Progress, reason_of
+from whatwhere.analysis.subject import Absent, Progress, reason_of, tried
 from whatwhere.analysis.table_difference import (
     Alignment,
     Movement,
@@ -258,9 +258,7 @@ def difference(
 
 def _tried(part: Callable[[], Part]) -> Part | Missing:
     try:
-        return part()
-    except Absent as problem:
-        return Missing(str(problem))
+        return tried(part)
     except (CheckpointError, MissingExtra) as problem:
         return Missing(f"this cannot be read: {reason_of(problem)}")
 

@@ -129,7 +129,7 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
 def _layers(first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]", length: int) -> list[LayerDifference]:
     """Compare the plans of the layers that both have."""
     return [
-        LayerDifference(layers, *(None if plan is None else repr(plan) for plan in (a, b)), _rotary(a, b, length))
+        LayerDifference(layers, a and repr(a), b and repr(b), _rotary(a, b, length))
         for (a, b), layers in layers_of([*zip(first, second, strict=False)])
         if a != b
     ]

@@ -230,9 +230,11 @@ def reason_of(problem: Exception) -> str:
     return f"{said} ({question[0].lower()}{question[1:]})" if said else text.removesuffix("?")
 
 
-def tried(section: Callable[[Subject], Result], subject: Subject) -> Result | Missing:
-    """Compute a section, or return why it cannot be computed."""
+def tried(part: Callable[..., Result], *given: object, also: type[WhatWhereError] | tuple[()] = ()) -> Result | Missing:
+    """Compute a part of some findings, or return why it cannot be computed: it is Absent, or what is caught `also`."""
     try:
-        return section(subject)
+        return part(*given)
     except Absent as problem:
         return Missing(str(problem))
+    except also as problem:
+        return Missing(reason_of(problem))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import Subject, tried
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.models.token_types import token_types
 from whatwhere.records import Missing
@@ -293,10 +293,9 @@ def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
 
 
 def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
-    try:
-        tokenizer = subject.tokenizer
-    except Absent as problem:
-        return Missing(str(problem))
+    tokenizer = tried(lambda: subject.tokenizer)
+    if isinstance(tokenizer, Missing):
+        return tokenizer
 
     def read_again(ids: list[int]) -> Evidence:
         texts = [tokenizer.decode([n], skip_special_tokens=False) for n in ids]

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import InitialScale, initial_scale
 from whatwhere.analysis.pca import Spectrum, spectrum
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import Absent, Subject, tried
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
@@ -174,20 +174,14 @@ def norms(subject: Subject) -> Norms:
         raise Absent("no row of the token table holds finite numbers")
     counts, edges = np.histogram(finite, _BINS)
     percentiles = np.percentile(finite, _PERCENTILES).tolist()
-    by_type: Sequence[NormsOfGroup] | Missing
-    by_script: Sequence[NormsOfGroup] | Missing
-    try:
-        by_type, by_script = (_grouped(subject.norms, names) for names in (subject.token_types, subject.scripts))
-    except Absent as problem:
-        by_type = by_script = Missing(str(problem))
     return Norms(
         rows=len(subject.norms),
         finite=len(finite),
         mean=float(finite.mean()),
         percentiles=dict(zip(map(str, _PERCENTILES), percentiles, strict=True)),
         histogram=Histogram(edges, counts),
-        by_type=by_type,
-        by_script=by_script,
+        by_type=tried(lambda: _grouped(subject.norms, subject.token_types)),
+        by_script=tried(lambda: _grouped(subject.norms, subject.scripts)),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import row_norms
-from whatwhere.analysis.subject import Absent, Subject, reason_of
+from whatwhere.analysis.subject import Absent, Subject, tried
 from whatwhere.errors import TextError, WhatWhereError
 from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.records import Missing
@@ -230,7 +230,8 @@ def _examined(subject: Subject, table: TokenTable) -> SiblingTable:
         dim = checkpoint.entry(table.others["projection"]).shape[0]
         factors = (table.parameters + dim * table.features, table.rows * dim)
     subject.progress(f"sampling rows of {table.name}")
-    sampled = _sample(subject, table)
+    sampled = tried(_sample, subject, table, also=WhatWhereError)
+    read = table.kind == "hashed n-grams" and bool(subject.texts)
     norms: Sequence[SampledNorms] | Missing
     if isinstance(sampled, Missing):
         norms = sampled
@@ -244,7 +245,7 @@ def _examined(subject: Subject, table: TokenTable) -> SiblingTable:
         factors=factors,
         sampled=0 if isinstance(sampled, Missing) else len(sampled),
         norms=norms,
-        occupancy=_occupancy(subject, table) if table.kind == "hashed n-grams" and subject.texts else None,
+        occupancy=tried(_occupancy, subject, table, also=WhatWhereError) if read else None,
     )
 
 
@@ -256,19 +257,16 @@ def _width(subject: Subject, table: TokenTable) -> int | None:
     return shape[0] if len(shape) == 1 and shape[0] and table.features % shape[0] == 0 else None
 
 
-def _sample(subject: Subject, table: TokenTable) -> Float[np.ndarray, "rows features"] | Missing:
+def _sample(subject: Subject, table: TokenTable) -> Float[np.ndarray, "rows features"]:
     """Return evenly spaced rows, of a table in parts from each of its parts."""
     most = min(SAMPLED_ROWS, max(_MAX_NUMBERS // max(table.features, 1), 1))
     parts = []
-    try:
-        for name in table.tensors:
-            rows = subject.checkpoint.entry(name).shape[0]
-            some = min(rows, -(-most * rows // max(table.rows, 1)))
-            numbers = np.unique(np.linspace(0, max(rows - 1, 0), some).astype(np.int64))
-            parts.append(np.asarray(subject.checkpoint.array(name, numbers), np.float32))
-        return np.concatenate(parts)
-    except WhatWhereError as problem:
-        return Missing(reason_of(problem))
+    for name in table.tensors:
+        rows = subject.checkpoint.entry(name).shape[0]
+        some = min(rows, -(-most * rows // max(table.rows, 1)))
+        numbers = np.unique(np.linspace(0, max(rows - 1, 0), some).astype(np.int64))
+        parts.append(np.asarray(subject.checkpoint.array(name, numbers), np.float32))
+    return np.concatenate(parts)
 
 
 def _norms(rows: Float[np.ndarray, "rows features"], layer: int | None) -> SampledNorms:
@@ -278,15 +276,12 @@ def _norms(rows: Float[np.ndarray, "rows features"], layer: int | None) -> Sampl
     return SampledNorms(layer, int((norms == 0).sum()), p5, median, p95)
 
 
-def _occupancy(subject: Subject, table: TokenTable) -> NGramOccupancy | Missing:
+def _occupancy(subject: Subject, table: TokenTable) -> NGramOccupancy:
     from whatwhere.models.token_tables import ngram_embedding  # which imports torch
 
-    try:
-        embedding = ngram_embedding(subject.checkpoint, table)
-        subject.progress("encoding the text")
-        # Of a long text, its beginning; one after another, because later ones may not be needed.
-        documents = (encodings(subject.tokenizer, [text[:_MAX_CHARACTERS]])[0].ids for text in subject.texts)
-        counted = ngram_occupancy(embedding, documents, max_tokens=MAX_TOKENS, progress=subject.progress)
-        return replace(counted, left_out=counted.left_out or any(len(text) > _MAX_CHARACTERS for text in subject.texts))
-    except (Absent, WhatWhereError) as problem:
-        return Missing(reason_of(problem))
+    embedding = ngram_embedding(subject.checkpoint, table)
+    subject.progress("encoding the text")
+    # Of a long text, its beginning; one after another, because later ones may not be needed.
+    documents = (encodings(subject.tokenizer, [text[:_MAX_CHARACTERS]])[0].ids for text in subject.texts)
+    counted = ngram_occupancy(embedding, documents, max_tokens=MAX_TOKENS, progress=subject.progress)
+    return replace(counted, left_out=counted.left_out or any(len(text) > _MAX_CHARACTERS for text in subject.texts))

@@ -33,7 +33,7 @@ resize(of("moshi"), vocab_size=64) -> CheckpointError: rows more than its output
 resize(of("mllama_text_model"), vocab_size=64) -> CheckpointError: rows more than its output projection
 trim() -> SettingError: needs texts or ids
 trim(keep_ids=[1], corpus=[empty]) -> SettingError: either --corpus
-trim(keep_ids=[]) -> TokenError: no ids to keep
+trim(keep_ids=[]) -> TokenError: trim got no ids
 trim(keep_ids=[37]) -> TokenError: id 37 is outside
 trim(keep_ids=[-1]) -> TokenError: id -1 is outside
 trim(corpus=[empty]) -> TextError: holds no token
@@ -43,8 +43,8 @@ trim(without_tokenizer, corpus=[empty]) -> CheckpointError: the tokens of a text
 trim(with_prefix, keep_ids=[2]) -> CheckpointError: drop a prefix of continuations
 trim(of("moshi"), keep_ids=[0, 1, 2, 3]) -> CheckpointError: rows more than its output projection
 trim(of("llama", vocab_offset=30), keep_ids=[3]) -> CheckpointError: ids from vocab_offset on are images and sound
-repair(ids=[999]) -> TokenError: row 999
-repair(ids=[]) -> SettingError: got no ids
+repair(ids=[999]) -> TokenError: id 999 is outside
+repair(ids=[]) -> TokenError: repair got no ids
 repair(rows="median") -> SettingError: covariance, subtokens
 repair(ids=range(37)) -> CheckpointError: no row that is not to be repaired
 repair() -> SettingError: nothing to repair

@@ -10,7 +10,7 @@ from jaxtyping import Float64
 
 from whatwhere.analysis.diagnostics import FAR, diagnostics, row_norms
 from whatwhere.checks import require_choice
-from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.large_arrays import finite_rows, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.long_work import begin_step
 from whatwhere.models.checkpoint.base import Entry
@@ -20,7 +20,7 @@ from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
 from whatwhere.models.surgery.changed_copy import ChangedCopy
 from whatwhere.models.surgery.report import Repaired, RepairedRow, RepairedTable, Report
-from whatwhere.models.surgery.selection import token_tensors
+from whatwhere.models.surgery.selection import checked_ids, token_tensors
 from whatwhere.models.surgery.tokenizer_json import built, ids_of, needed, trimmed
 from whatwhere.models.token_types import marking, shown_texts, texts
 from whatwhere.what.text import ids_of_each
@@ -62,7 +62,7 @@ def repair_checkpoint(
     number = entries[0].shape[0]
     by_token = [each for each in entries if len(each.shape) == 2 and each.shape[0] == number]
     tables = [each for each in by_token if "float" in each.dtype and not is_per_layer(each.name)]
-    requested = None if ids is None else _checked(ids, number)
+    requested = None if ids is None else dict.fromkeys(checked_ids("repair", ids, number), "requested")
     broken = {each.name: _broken(copy.checkpoint, each) if requested is None else requested for each in tables}
     # Special tokens are trained apart from the text, if at all: a low norm, as that of BERT's [MASK], may be learned.
     left = {n for reasons in broken.values() for n, why in reasons.items() if why in FAR} & _special(copy)
@@ -92,16 +92,6 @@ def repair_checkpoint(
             f"the text of {unsplit:,} of them cannot be split into other tokens, so they are made as by covariance"
         )
     return copy.write("repair", lambda: Repaired(rows, tuple(measured)))
-
-
-def _checked(ids: Iterable[int], rows: int) -> dict[int, str]:
-    chosen = dict.fromkeys(ids, "requested")
-    if not chosen:
-        raise SettingError("repair got no ids.\nName at least one row, or none at all to repair those that are broken.")
-    for number in chosen:
-        if not 0 <= number < rows:
-            raise TokenError(f"row {number:,} lies outside the token table, which has the rows 0..{rows - 1:,}.")
-    return chosen
 
 
 def _broken(checkpoint: Checkpoint, entry: Entry) -> dict[int, str]:

@@ -1,10 +1,10 @@
 """Select what surgery changes: tensors of the vocabulary and of positions, and keys of configurations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whatwhere.errors import CheckpointError, WhatWhereError
+from whatwhere.errors import CheckpointError, TokenError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
@@ -126,6 +126,16 @@ def _possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[s
         if entry.shape and entry.shape[0] == rows and entry.name not in names and len(entry.shape) <= 2
         if not _has_suffix(entry.name, POSITIONS)
     ]
+
+
+def checked_ids(command: str, ids: Iterable[int], rows: int) -> list[int]:
+    """Return ids that a user passed, each once; raise TokenError where there are none, or one has no row."""
+    chosen = list(dict.fromkeys(ids))
+    if not chosen:
+        raise TokenError(f"{command} got no ids.\nPass at least one.")
+    if outside := [number for number in chosen if not 0 <= number < rows]:
+        raise TokenError(f"id {outside[0]:,} is outside the vocabulary, which has ids 0..{rows - 1:,}.")
+    return chosen
 
 
 def position_tensors(checkpoint: Checkpoint) -> list[Entry]:

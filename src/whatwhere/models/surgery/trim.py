@@ -20,6 +20,7 @@ from whatwhere.models.surgery.report import CorpusCheck, Report, Trimmed
 from whatwhere.models.surgery.resize import rearrange
 from whatwhere.models.surgery.selection import (
     change_added_tokens,
+    checked_ids,
     configs_of,
     ids_in_configs,
     notes_on_vocabulary,
@@ -72,7 +73,7 @@ def trim_checkpoint(
             raise TextError("the corpus holds no token.\nPass files with text.")
     elif contents is not None:
         built(contents)  # raises an error if it is not a tokenizer
-    requested = set(before) if keep_ids is None else _checked(keep_ids, rows)
+    requested = set(before if keep_ids is None else checked_ids("trim", keep_ids, rows))
     ids = _with_required(copy, contents, requested, rows)
     new_ids = {old: new for new, old in enumerate(ids)}
     smaller = None if contents is None else trimmed(contents, new_ids)
@@ -141,15 +142,6 @@ def _encoded(contents: Json, corpus: Sequence[str | Path], old: np.ndarray, step
 def _unknown_id(contents: Json) -> Any:
     model = contents["model"]
     return ids_of(contents).get(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
-
-
-def _checked(ids: Iterable[int], rows: int) -> set[int]:
-    distinct = set(ids)
-    if not distinct:
-        raise TokenError("there are no ids to keep.\nPass at least one.")
-    if outside := [number for number in (min(distinct), max(distinct)) if not 0 <= number < rows]:
-        raise TokenError(f"id {outside[0]} is outside the vocabulary, which has ids 0..{rows - 1}.")
-    return distinct
 
 
 def _with_required(copy: ChangedCopy, contents: Json | None, requested: set[int], rows: int) -> list[int]:
