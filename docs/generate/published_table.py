@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whatwhere.errors import WhatWhereError
-from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.plan import Plan
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.read import from_huggingface
 
 DATA = Path(__file__).resolve().parents[1] / "published.json"

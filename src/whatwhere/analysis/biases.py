@@ -16,8 +16,7 @@ from whatwhere.models.load_where import bias_tables, fill_bias
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
-    from whatwhere.models.configuration.description import Description
-    from whatwhere.models.configuration.plan import Plan
+    from whatwhere.models.configuration.description import Description, Plan
     from whatwhere.where.score_bias import DistanceBias
 
 

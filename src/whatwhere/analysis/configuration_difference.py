@@ -13,8 +13,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from whatwhere.models.configuration.description import Description
-    from whatwhere.models.configuration.plan import Plan
+    from whatwhere.models.configuration.description import Description, Plan
 
 Value = str | int | float | bool | None
 

@@ -15,8 +15,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.load_where import fill_frequencies
 
 if TYPE_CHECKING:
-    from whatwhere.models.configuration.description import Description
-    from whatwhere.models.configuration.plan import Plan
+    from whatwhere.models.configuration.description import Description, Plan
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ import torch
 import whatwhere as ww
 from whatwhere import temperature
 from whatwhere.models.configuration.biases import alibi_slopes, falcon_slopes
-from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.description import CLASSES, Description, Plan, class_of
 from whatwhere.models.configuration.model_types import MODEL_TYPES
-from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
 from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 

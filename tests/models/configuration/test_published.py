@@ -14,9 +14,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from docs.generate.published_table import read_published
-from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.model_types import DATA, MODEL_TYPES, READ_TYPES, TEXT_KEYS, TEXT_TYPES
-from whatwhere.models.configuration.plan import Plan
 
 from ..published import differences
 

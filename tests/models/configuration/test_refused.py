@@ -112,7 +112,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text_config": [1], "model_type": "x"}, r"text_config is \[1\], but must be a dictionary"),
     (of("lfm2", full_attn_idxs="12"), "full_attn_idxs is '12', but must be a list"),
     (of("lfm2", full_attn_idxs=[4]), r"full_attn_idxs\[0\] is 4, but must be the number"),
-    (of("deberta", relative_attention=True, pos_att_type=[1]), "pos_att_type has 1"),
+    (of("deberta", relative_attention=True, pos_att_type=[1]), r"pos_att_type\[0\] is 1"),
     (of("deberta", relative_attention=True, pos_att_type=3), "pos_att_type is 3"),
     (of("smollm3", no_rope_layers=[True] * 4), r"no_rope_layers\[0\] is True"),
     (of("phimoe", rope_scaling={"type": "linear", "factor": 2.0, "short_mscale": 1.2}), "short_mscale=1.2 is not a"),

@@ -12,7 +12,7 @@ from transformers.models.mpt import modeling_mpt as mpt
 
 import whatwhere as ww
 from whatwhere.models.configuration.biases import alibi_slopes
-from whatwhere.models.configuration.plan import Plan
+from whatwhere.models.configuration.description import Plan
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 

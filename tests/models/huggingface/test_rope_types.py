@@ -7,7 +7,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import whatwhere as ww
-from whatwhere.models.configuration.plan import Plan
+from whatwhere.models.configuration.description import Plan
 from whatwhere.models.huggingface.rope_types import ROPE_TYPES, frequencies, register_rope_types
 
 from ..tiny import config_of, model_of

@@ -1,14 +1,13 @@
 """Keys of attention biases: ALiBi, T5's buckets, DeBERTa's disentangled attention."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, log2
 from struct import pack, unpack
 from typing import Any
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.layers import read_types
 from whatwhere.models.configuration.model_types import (
     DIRECTION,
@@ -19,7 +18,6 @@ from whatwhere.models.configuration.model_types import (
     Layers,
     ModelType,
 )
-from whatwhere.models.configuration.plan import Plan
 
 TERMS = ("c2p", "p2c")
 MAX_EXPONENT = 8.0
@@ -51,9 +49,7 @@ def read_mpt(keys: Keys, model: Description, kind: ModelType) -> Description:
     if max_exponent != MAX_EXPONENT:
         plan = plan.with_settings(slopes=alibi_slopes(model.num_heads, max_exponent))
         if not all(plan.settings["slopes"]):
-            raise SettingError(
-                f"{attention.path}alibi_bias_max is {short_repr(max_exponent)}, which makes slopes of 0: MPT has 8."
-            )
+            raise attention.wrong("alibi_bias_max", max_exponent, "this makes slopes of 0: MPT has 8.")
     return _in_all_layers(model, plan)
 
 
@@ -120,21 +116,23 @@ def read_deberta(keys: Keys, model: Description, kind: ModelType, shared_rows: b
     Args:
         shared_rows: whether large distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
     """
-    stated = keys.whole("max_relative_positions", default=-1, least=-1)
-    max_distance = stated if stated >= 1 else model.max_length
+    stated, terms = keys.whole("max_relative_positions", default=-1, least=-1), read_terms(keys)
     buckets, projected = -1, False
+    max_distance = stated if stated >= 1 else model.max_length
     if shared_rows:
         buckets = keys.whole("position_buckets", default=-1, least=-1, most=MAX_BUCKETS)
-    terms = read_terms(keys)
-    if shared_rows:
         projected = keys.flag("share_att_key", default=False)
         keys.take("norm_rel_ebd", default=None)
     if not keys.flag("relative_attention", default=False) or not terms:
         return model
     if max_distance is None:
-        raise SettingError(f"{keys.path}max_position_embeddings is missing: the distance at which rows are clipped.")
+        raise keys.missing("max_position_embeddings", "the distance at which rows are clipped")
     if buckets > 0:
-        _require_rows(keys, max_distance, buckets)
+        if buckets % 2 or buckets < 4:
+            raise keys.wrong("position_buckets", buckets, "must be an even number of at least 4.")
+        if max_distance <= (single := buckets // 2) + 1:
+            needed = f"must be above {single + 1}: distances up to {single}, half of position_buckets, have a row each."
+            raise keys.wrong("max_relative_positions", max_distance, needed)
     settings = {
         "head_dim": model.head_dim,
         "num_heads": model.num_heads,
@@ -147,32 +145,14 @@ def read_deberta(keys: Keys, model: Description, kind: ModelType, shared_rows: b
     return replace(_in_all_layers(model, Plan("deberta", settings, shared=False)), notes=(*model.notes, note))
 
 
-def _require_rows(keys: Keys, max_distance: int, position_buckets: int) -> None:
-    """Raise SettingError unless distances up to max_distance can share the rows of the buckets."""
-    if position_buckets % 2 or position_buckets < 4:
-        raise keys.wrong("position_buckets", position_buckets, "must be an even number of at least 4.")
-    single = position_buckets // 2
-    if max_distance <= single + 1:
-        needed = f"must be above {single + 1}: distances up to {single}, half of position_buckets, have a row each."
-        raise keys.wrong("max_relative_positions", max_distance, needed)
-
-
 def read_terms(keys: Keys) -> tuple[str, ...]:
     """Return DeBERTa's terms, `c2p`, `p2c`, both or none, from a list or from words joined by `|`."""
-    value = keys.values.get("pos_att_type")
-    if isinstance(value, str):
-        keys.take("pos_att_type")
-        listed: Sequence[Any] = value.lower().split("|")
-    else:
-        given = keys.listed("pos_att_type", len(TERMS), default=None)
-        listed = given or ()
-    terms = tuple(term.strip() if isinstance(term, str) else term for term in listed)
-    terms = () if terms == ("none",) else terms  # as authors write it; scores have no positions then
-    for term in terms:
-        if term not in TERMS:
-            raise SettingError(
-                f"{keys.path}pos_att_type has {short_repr(term)}, but whatwhere knows only: {', '.join(TERMS)}."
-            )
+    key = "pos_att_type"
+    value = keys.take(key, default=None)
+    listed: Any = value.lower().split("|") if isinstance(value, str) else keys.listed(key, len(TERMS), default=None)
+    terms = [term.strip() if isinstance(term, str) else term for term in listed or ()]
+    terms = [] if terms == ["none"] else terms  # as authors write it; scores have no positions then
+    keys.require_each(key, terms, TERMS.__contains__, f"whatwhere knows only: {', '.join(TERMS)}.")
     return tuple(term for term in TERMS if term in terms)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from math import log
 
 from whatwhere.models.configuration.biases import read_clamped_curve, read_terms
-from whatwhere.models.configuration.description import Description, EmbeddingScale
+from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan
 from whatwhere.models.configuration.keys import Keys, named
 from whatwhere.models.configuration.model_types import HYBRID, Embedding, ModelType, Rope
-from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rotary import ORIGINAL
 
 Scales = float | list[float]

@@ -225,23 +225,16 @@ class Keys:
         self.assumed[f"{self.path}{name}={value!r}"] = None
 
     def finish(
-        self,
-        unread: Iterable[str] = (),
-        fixed: Mapping[str, object] = NOTHING,
-        names: Iterable[str] = (),
-        repeated: Mapping[str, Sequence[object]] = NOTHING,
+        self, accepted: Iterable[str] = (), repeated: Mapping[str, Sequence[object]] = NOTHING, every: bool = False
     ) -> None:
         """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
 
         Args:
-            unread: keys that the model's code does not read.
-            fixed: such keys -> the only value that agrees with the code.
-            names: further keys of this model type, such as those of its other part.
+            accepted: further keys of this model type, which its code does not read, or which are of its other part.
             repeated: keys -> the values by which they repeat what was read; others contradict it.
+            every: whether all keys matter.
         """
-        for name, expected in fixed.items():
-            self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
-        accepted = {*self.known, *ELSEWHERE, *unread, *fixed, *names}
+        accepted = self.known | {*accepted} | (set() if every else {*ELSEWHERE})
         suspected = []
         for name, value in self.values.items():
             # transformers writes some keys for internal use with a leading underscore
@@ -249,20 +242,12 @@ class Keys:
                 continue
             if name in repeated:
                 self._require_agreement(name, value, repeated[name])
-            elif affects_positions(name, value):
+            elif every or affects_positions(name, value):
                 suspected.append(name)
             else:
                 self.refuse_misspelling(name, value)
         if suspected:
             self.refuse(*suspected)
-
-    def finish_all(self, repeated: Mapping[str, Sequence[object]] = NOTHING) -> None:
-        """Raise SettingError if any key was not read, but those that repeat what was read: all of them matter here."""
-        for name, value in self.values.items():
-            if name in repeated and name not in self.known and value is not None:
-                self._require_agreement(name, value, repeated[name])
-            elif name not in self.known and value is not None:
-                self.refuse(name)
 
     def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
         """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.
@@ -289,7 +274,13 @@ class Keys:
             )
 
     def _require_agreement(self, name: str, value: object, expected: Sequence[object]) -> None:
-        if not _agrees(value, expected):
+        """Raise SettingError unless a value is one of those expected; numbers may differ by rounding."""
+
+        def agrees(one: object) -> bool:
+            numbers = [each for each in (value, one) if isinstance(each, int | float) and not isinstance(each, bool)]
+            return one is ANY or equal_values(value, one) or (len(numbers) == 2 and isclose(*numbers, rel_tol=1e-9))
+
+        if not any(map(agrees, expected)):
             read = " or ".join(short_repr(one) for one in expected) or "something else"
             needed = (
                 f"the code of {self.owner!r} does not read the key, and by those that it reads it would be {read}: "
@@ -372,16 +363,6 @@ def _one_edit_apart(a: str, b: str) -> bool:
 def equal_values(a: Any, b: Any) -> bool:
     """Return whether two values of a configuration are equal: 4 is 4.0, but 1 is not true."""
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
-
-
-def _agrees(value: object, expected: Iterable[object]) -> bool:
-    """Return whether a value is one of those expected; numbers may differ by rounding."""
-
-    def close(one: object) -> bool:
-        numbers = [each for each in (value, one) if isinstance(each, int | float) and not isinstance(each, bool)]
-        return len(numbers) == 2 and isclose(*numbers, rel_tol=1e-9)
-
-    return any(one is ANY or equal_values(value, one) or close(one) for one in expected)
 
 
 def short_repr(value: object) -> str:

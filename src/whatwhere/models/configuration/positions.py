@@ -14,11 +14,10 @@ from whatwhere.models.configuration.biases import (
     read_t5,
     read_xlnet,
 )
-from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.keys import Keys, named
 from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types, with_drafts
 from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
-from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rotary import read_rope, rotary_plan
 
 Offset = int | Literal["padding"]
@@ -54,10 +53,10 @@ def read_learned(
     if unless is not None and not keys.flag(unless, default=True):
         return model
     if model.max_length is None:
-        raise SettingError(f"{keys.path}{key} is missing: the number of rows of the position table.")
+        raise keys.missing(key, "the number of rows of the position table")
     row = first_row(offset, model.padding_idx)
     if row is None:
-        raise SettingError("pad_token_id is missing: positions start at the row after it.")
+        raise keys.missing("pad_token_id", "positions start at the row after it")
     length = model.max_length - row if counted else model.max_length
     if length < 1:
         raise SettingError(f"{keys.path}{key} is {model.max_length}, of which {row} rows come before 0.")
@@ -195,16 +194,15 @@ def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
 
     theta (2 ** ceil(log2(L / L_0) + 1) - 1) ** (dim / (dim - 2))
     """
-    fraction_key = "rotary_pct"
-    theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number(fraction_key, default=1.0)
+    theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number("rotary_pct", default=1.0)
     rotary_dim = None if fraction == 1 else int(model.head_dim * fraction)
-    scaling, notes = None, model.notes
+    scaling = None
     if keys.flag("use_dynamic_ntk", default=True):
         settings = {"factor": 2.0, "original_length": keys.whole("seq_length"), "doubling": True}
         scaling = Plan("rotary-dynamic-ntk", settings)
-        notes = (*notes, "after a prompt its code keeps the theta of the prompt's length: pass that as regime_length")
-    plan = rotary_plan(keys.path, model.head_dim, theta, False, rotary_dim, scaling)
-    return replace(_in_all_layers(model, plan), notes=notes)
+        note = "after a prompt its code keeps the theta of the prompt's length: pass that as regime_length"
+        model = replace(model, notes=(*model.notes, note))
+    return _in_all_layers(model, rotary_plan(keys.path, model.head_dim, theta, False, rotary_dim, scaling))
 
 
 def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
@@ -254,7 +252,7 @@ def _internlm(keys: Keys, model: Description, kind: ModelType) -> Description:
     theta, factor = inner.number("base", default=10_000.0), inner.number("scaling_factor", default=1.0)
     if inner.choice("type", ("dynamic", "origin"), default="dynamic") == "dynamic":
         scaling = Plan("rotary-dynamic-ntk", {"factor": factor, "original_length": model.max_length or 2048})
-    inner.finish_all()
+    inner.finish(every=True)
     return _in_all_layers(model, rotary_plan(inner.path, model.head_dim, theta, False, None, scaling))
 
 
@@ -279,13 +277,13 @@ def _nomic(keys: Keys, model: Description, kind: ModelType) -> Description:
     model = read_rope(keys, model, kind)
     model = replace(model, max_length=keys.whole("n_positions", default=None) or model.max_length)
     factor, trained = keys.number(factor_key, default=None), keys.whole(trained_key, default=None)
-    if factor is None:
+    plan = model.query_key[0]
+    if factor is None or plan is None:
         return model
     if trained is None:
-        raise SettingError(f"{keys.path}{trained_key} is missing: {factor_key} is for texts beyond it.")
+        raise keys.missing(trained_key, f"{factor_key} is for texts beyond it")
     scaling = Plan("rotary-dynamic-ntk", {"factor": factor, "original_length": trained})
-    plan = model.query_key[0]
-    return model if plan is None else _in_all_layers(model, plan.with_settings(scaling=scaling))
+    return _in_all_layers(model, plan.with_settings(scaling=scaling))
 
 
 # Others

@@ -84,8 +84,8 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         >>> description.head_dim, description.key_heads, description.query_key[0].settings["scaling"]
         (128, 8, Llama3(factor=8.0, original_length=8192, low_frequency_factor=1.0, high_frequency_factor=4.0))
     """
-    values, outer, path, nested_part = _text_of(*_inner(_values(config), part))
-    _require_keys(values)
+    values, outer, path, nested_part = _text_of(_values(config), part)
+    values = _dictionary(values)
     name = values.get("model_type")
     if not isinstance(name, str):
         suggested = suggest_model_type(values.get("architectures"))
@@ -130,11 +130,12 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             *(note for key, note in DATA.long_text_notes.items() if values.get(key) is not None),
         ),
     )
-    repeated = _agreeing_values(model, keys, None if kind.windows is None else kind.windows.key)
-    keys.finish((*kind.unread, *DATA.outer_unread.get(outer_type, ())), kind.fixed, kind.names_of_parts, repeated)
+    fixed = {key: (value,) for key, value in kind.fixed.items()}
+    repeated = {**_agreeing_values(model, keys, None if kind.windows is None else kind.windows.key), **fixed}
+    accepted = (*kind.unread, *DATA.outer_unread.get(outer_type, ()), *kind.names_of_parts)
+    keys.finish(accepted, repeated)
     if like is not None and like != name:
-        accepted = (*kind.unread, *kind.fixed, *kind.names_of_parts, *repeated)  # those that contradict were refused
-        keys.finish_like(like, ROPE if rotated else (), accepted)
+        keys.finish_like(like, ROPE if rotated else (), (*accepted, *repeated))  # those that contradict were refused
     tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
     return replace(model, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
 
@@ -193,78 +194,69 @@ def _values(config: Config) -> Json:
     return values
 
 
-def _require_keys(values: Json) -> None:
-    """Raise SettingError if there are too many keys, or keys that are not strings."""
-    if len(values) > MAX_KEYS:
-        raise SettingError(f"this configuration has {len(values):,} keys, but at most {MAX_KEYS:,} are read.")
-    for name in values:
-        if not isinstance(name, str):
-            raise SettingError(f"this configuration has the key {short_repr(name)}, but keys are strings.")
-
-
-def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]:
-    """Return the configuration of a part that is a model of its own, that of the whole, its path and its name."""
-    name = values.get("model_type")
-    if isinstance(name, str) and name in DATA.spread:
-        spread: Any = values
-        for key in DATA.spread[name]:
-            spread = spread.get(key) if isinstance(spread, Mapping) else None
-        return ({**values, **spread} if isinstance(spread, Mapping) else values), {}, "", None
-    if not isinstance(name, str) or name not in DATA.inner:
-        return values, {}, "", None
-    paths = DATA.inner[name]
-    chosen = next(iter(paths)) if part is None else part
-    if chosen not in paths:
-        raise SettingError(
-            f"part={part!r} is not one of {name!r}, of which are read: {', '.join(filter(None, paths))}."
-        )
-    inner: Any = values
-    path = ""
-    for key in paths[chosen]:
-        inner = _dictionary(inner.get(key), f"{path}{key}", f": {name!r} has its text there")
-        path = f"{path}{key}."
-        _require_keys(inner)
-    if inner.get("model_type") is None and name in TEXT_TYPES:
-        inner = {**inner, "model_type": TEXT_TYPES[name]}
-    return inner, values, path, chosen or None
-
-
-def _dictionary(value: Any, path: str, why: str = "") -> Json:
-    """Return a nested configuration as a dictionary."""
+def _dictionary(value: Any, path: str = "", why: str = "") -> Json:
+    """Return a configuration, nested in another at a path, as a dictionary whose keys are strings."""
     value = value.to_dict() if isinstance(value, HasDict) and not isinstance(value, Mapping) else value
     if not isinstance(value, Mapping):
         raise SettingError(f"{path} is {short_repr(value)}, but must be a dictionary{why}.")
+    if len(value) > MAX_KEYS:
+        raise SettingError(f"this configuration has {len(value):,} keys, but at most {MAX_KEYS:,} are read.")
+    for name in value:
+        if not isinstance(name, str):
+            raise SettingError(f"this configuration has the key {short_repr(name)}, but keys are strings.")
     return value
 
 
-def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Json, Json, str, str | None]:
-    """Return the configuration of the text, that of the whole model if it is nested in one, its path and its part."""
-    outer = str(values.get("model_type"))
-    key = next((key for key in TEXT_KEYS if values.get(key) is not None), TEXT_KEYS[0])
-    if values.get(key) is None:
-        # In older files of these models, and in those of LLaVA's authors, the keys of the text are not nested.
-        if outer not in TEXT_TYPES:
-            return values, whole, path, part
+def _text_of(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]:
+    """Return the configuration of the text, that of the whole around it, its path in it, and the part that it is."""
+    name, path, chosen = str(values.get("model_type")), "", None
+    whole: Json = {}
+    spread: Any = values
+    for key in DATA.spread.get(name, ()):
+        spread = spread.get(key) if isinstance(spread, Mapping) else None
+    values = {**values, **spread} if isinstance(spread, Mapping) else values
+    if name in DATA.inner:  # it is made of other configurations
+        chosen = next(iter(DATA.inner[name])) if part is None else part
+        if chosen not in DATA.inner[name]:
+            known = ", ".join(filter(None, DATA.inner[name]))
+            raise SettingError(f"part={part!r} is not one of {name!r}, of which are read: {known}.")
+        whole, chosen = values, chosen or None
+        for key in DATA.inner[name][chosen or ""]:
+            values = _dictionary(values.get(key), f"{path}{key}", f": {name!r} has its text there")
+            path = f"{path}{key}."
+        values = _typed(values, name)
+    name, key = str(values.get("model_type")), next((key for key in TEXT_KEYS if values.get(key) is not None), "")
+    if key:
+        text = _typed(_dictionary(values[key], key), name)
+        _require_same(_dictionary(values), text, key, name)
+        return text, values, f"{path}{key}.", chosen
+    if name in TEXT_TYPES:  # in older files, and in those of LLaVA's authors, the keys of the text are not nested
         classes = values.get("architectures")
         own = DATA.classes.get(str(classes[0])) if isinstance(classes, list) and classes else None
         flat = {name: value for name, value in values.items() if not str(name).startswith("mm_")}
-        return {**flat, "model_type": own or TEXT_TYPES[outer]}, whole, path, part
-    text = _dictionary(values[key], key)
-    _require_keys(values)
-    if text.get("model_type") is None and outer in TEXT_TYPES:
-        text = {**text, "model_type": TEXT_TYPES[outer]}
+        values = {**flat, "model_type": own or TEXT_TYPES[name]}
+    return values, whole, path, chosen
+
+
+def _typed(text: Json, outer: str) -> Json:
+    """Return the configuration of a text with its type, if that of the whole implies it."""
+    implied = text.get("model_type") is None and outer in TEXT_TYPES
+    return {**text, "model_type": TEXT_TYPES[outer]} if implied else text
+
+
+def _require_same(whole: Json, text: Json, key: str, outer: str) -> None:
+    """Raise SettingError if a key beside the text, which affects positions, has a different value in it."""
     kind = MODEL_TYPES.get(str(text.get("model_type")))
     # A size that the text leaves out is its type's default there.
     known = text if kind is None else {**kind.defaults, **kind.nested, **text}
     ignored = {*ELSEWHERE, *DATA.of_others.get(outer, ())}
-    for name, value in values.items():
+    for name, value in whole.items():
         ours = name not in ignored and not name.startswith("mm_")
         if ours and affects_positions(name, value) and not equal_values(known.get(name), value):
             raise SettingError(
                 f"{name} is {short_repr(value)} beside {key}, and {short_repr(text.get(name))} in it: keep "
                 "one of them.\nTransformers reads the text's own."
             )
-    return text, values, f"{path}{key}.", part
 
 
 def _tied(outer: Json, name: str, default: bool) -> bool:

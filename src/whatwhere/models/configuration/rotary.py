@@ -6,11 +6,10 @@ from math import isclose, log
 from typing import Any
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.keys import REQUIRED, Json, Keys
 from whatwhere.models.configuration.layers import read_labels
 from whatwhere.models.configuration.model_types import FRACTION, MAX_FEATURES, ModelType, Rope, RopeSet
-from whatwhere.models.configuration.plan import Plan
 
 ORIGINAL = "original_max_position_embeddings"
 FACTOR_OF_VLLM = "attn_factor"
@@ -126,7 +125,7 @@ def _of_label(
     if rope.interleaved_key is not None:
         interleaved = keys.flag(rope.interleaved_key, default=interleaved)
     given.known |= {*IGNORED, *extra, ORIGINAL}
-    given.finish_all({**NEUTRAL, "max_position_embeddings": (max_length,)})
+    given.finish(repeated={**NEUTRAL, "max_position_embeddings": (max_length,)}, every=True)
     plan = rotary_plan(given.path, head_dim, theta, interleaved, rotary_dim, scaling, sections, rope.axis_layout)
     if rope.reversed:
         plan = plan.with_settings(reversed=True)

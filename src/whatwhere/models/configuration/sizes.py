@@ -211,7 +211,7 @@ def _listed(keys: Keys, model: Description, read: Callable[[Keys], Heads]) -> By
             raise inner.wrong(str(layer), settings, needed)
         own = Keys(settings, {}, keys.owner, f"{inner.path}{layer}.")
         by_layer[int(layer)] = read(own)
-        own.finish_all()
+        own.finish(every=True)
     return tuple(by_layer)
 
 

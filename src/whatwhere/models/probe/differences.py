@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.plan import Plan
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.probe.findings import NONE, NOT_MEASURED, SCALED, FeatureMap, Layer, Probe, Span
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve

@@ -25,7 +25,7 @@ from whatwhere.models.surgery.selection import is_other_modality
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from whatwhere.models.configuration.plan import Plan
+    from whatwhere.models.configuration.description import Plan
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 Format = Literal["safetensors", "projector"]
