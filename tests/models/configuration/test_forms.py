@@ -267,8 +267,8 @@ def test_jina_embeddings_v3_under_another_name() -> None:
 def test_used_and_assumed() -> None:
     description = ww.from_huggingface(of("llama", rope_scaling={"type": "linear", "factor": 2.0}, eos_token_id=2))
     assert description.used == (
-        "model_type", "hidden_size", "num_attention_heads", "vocab_size", "num_key_value_heads", "num_hidden_layers",
-        "max_position_embeddings", "rope_scaling", "rope_scaling.type", "rope_scaling.factor",
+        "model_type", "hidden_size", "vocab_size", "num_hidden_layers", "max_position_embeddings",
+        "num_attention_heads", "num_key_value_heads", "rope_scaling", "rope_scaling.type", "rope_scaling.factor",
     )  # fmt: skip
     assert "rope_theta=10000.0" in description.assumed
     assert "tie_word_embeddings=False" in description.assumed

@@ -54,8 +54,8 @@ def read_labels(keys: Keys, rule: Layers | None, layers: int) -> LabelsAndTypes:
 def read_types(keys: Keys, rule: Layers, layers: int) -> Types:
     """Return the type of each layer, from the list if there is one, or by the rule."""
     keys.known |= _pattern_keys(rule)
-    if listed := read_list(keys, "layer_types", layers=with_drafts(keys, "layer_types", layers, rule.drafts_key)):
-        return listed[:layers]
+    if listed := read_list(keys, "layer_types", layers=layers):
+        return listed
     if rule.one_key is not None and not (rule.cycle and keys.values.get(rule.one_key) is None):
         numbers = keys.listed(rule.one_key, layers, default=None)
         numbers = range(0 if rule.listed_only else layers) if numbers is None else numbers
@@ -172,25 +172,17 @@ def one_per_layer(keys: Keys, *names: str, layers: int | None) -> Sequence[Any] 
     needed = "must be a list" + (f" of one entry for each of {layers} layers" if layers is not None else "")
     if not isinstance(listed, list | tuple):
         raise keys.wrong(names[0], listed, f"{needed}.")
-    if not 0 < len(listed) <= MAX_LAYERS or layers not in (None, len(listed)):
+    drafts = keys.values.get("num_nextn_predict_layers")  # of further tokens, which a list may end with (Step)
+    count = len(listed) - (drafts if layers is not None and len(listed) > layers and type(drafts) is int else 0)
+    if not 0 < count <= MAX_LAYERS or layers not in (None, count):
         raise SettingError(f"{keys.path}{names[0]} {needed}, but has {len(listed)}.")
-    return listed
+    return listed[:count]
 
 
 def numbers_by_layer(keys: Keys, key: str, layers: int) -> list[Keys] | None:
     """Return a reader of the number that a list has for each layer; None without the list."""
     listed = one_per_layer(keys, key, layers=layers)
     return None if listed is None else [Keys({key: one}, {}, keys.owner, keys.path) for one in listed]
-
-
-def with_drafts(keys: Keys, name: str, layers: int, drafts_key: str | None) -> int:
-    """Return the number of entries that a list by layer has: one for each layer, and for each that drafts if it has.
-
-    The key `drafts_key` has the number of those; None is none.
-    """
-    drafts = 0 if drafts_key is None else keys.whole(drafts_key, default=0, least=0, most=layers)
-    listed = keys.values.get(name)
-    return layers + drafts if isinstance(listed, list | tuple) and len(listed) == layers + drafts else layers
 
 
 # Windows

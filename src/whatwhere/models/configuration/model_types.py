@@ -117,7 +117,6 @@ class Layers(Row, frozen=True):
     cycle: tuple[str, ...] = ()  # types that are repeated, instead of a period, or where one_key is absent
     at: dict[int, str] = {}  # number of a layer, -1 for the last -> its type in spite of the cycle
     only: tuple[str, str] | None = None  # a key and the value of it without which no layer rotates
-    drafts_key: str | None = None  # of the layers that draft further tokens, whose types the list may end with (Step)
 
 
 class Windows(Row, frozen=True):

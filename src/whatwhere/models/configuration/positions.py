@@ -16,7 +16,7 @@ from whatwhere.models.configuration.biases import (
 )
 from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.keys import Keys, named
-from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types, with_drafts
+from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
 from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
 from whatwhere.models.configuration.rotary import read_rope, rotary_plan
 
@@ -32,7 +32,6 @@ def read_learned(
     kind: ModelType,
     offset: Offset = 0,
     counted: bool = False,
-    key: str = "max_position_embeddings",
     by_tokens: bool = True,
     unless: str | None = None,
     absolute: bool = False,
@@ -52,6 +51,7 @@ def read_learned(
         keys.require(name, "absolute", jina if keys.values.get(name) == "rotary" else bias)
     if unless is not None and not keys.flag(unless, default=True):
         return model
+    key = kind.names_of(model.part)["max_length"][0]
     if model.max_length is None:
         raise keys.missing(key, "the number of rows of the position table")
     row = first_row(offset, model.padding_idx)
@@ -126,14 +126,13 @@ def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Descript
     """
     if keys.values.get("rope_parameters") is not None:
         return read_rope(keys, model, kind)
-    layers = kind.layers or Layers()
-    types = read_types(keys, layers, model.layers)
+    types = read_types(keys, kind.layers or Layers(), model.layers)
     sets: dict[str, dict[str, object]] = {layer_type: {} for layer_type in types}
     for name, inner in (("rope_theta", "rope_theta"), ("partial_rotary_factors", FRACTION)):
         if not isinstance(keys.values.get(name), list | tuple):
             listed = [keys] * model.layers if keys.values.get(name) is not None else []
         else:
-            listed = numbers_by_layer(keys, name, with_drafts(keys, name, model.layers, layers.drafts_key)) or []
+            listed = numbers_by_layer(keys, name, model.layers) or []
         for layer, (layer_type, one) in enumerate(zip(types, listed, strict=False)):
             number = one.number(name)
             if sets[layer_type].setdefault(inner, number) != number:
@@ -202,7 +201,8 @@ def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
         scaling = Plan("rotary-dynamic-ntk", settings)
         note = "after a prompt its code keeps the theta of the prompt's length: pass that as regime_length"
         model = replace(model, notes=(*model.notes, note))
-    return _in_all_layers(model, rotary_plan(keys.path, model.head_dim, theta, False, rotary_dim, scaling))
+    path = f"{keys.path}rotary_pct: "
+    return _in_all_layers(model, rotary_plan(path, model.head_dim, theta, False, rotary_dim, scaling))
 
 
 def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
