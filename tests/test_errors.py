@@ -47,10 +47,7 @@ def test_every_error_is_in_the_class_tree():
     }
     assert ours == {*BUILT_IN, "WhatWhereError", "RandomPositionsWarning"}
     assert issubclass(errors.RandomPositionsWarning, UserWarning)
-    for name, parent in BUILT_IN.items():
-        assert f"{name} " in errors.__doc__
-        assert f"({parent.__name__})" in errors.__doc__
-        assert not hasattr(builtins, name)
+    assert not [name for name in BUILT_IN if hasattr(builtins, name)]
 
 
 def tokens(*shape):

@@ -1,17 +1,5 @@
 """The errors. Each message has what was given, what is needed and why, and the way out.
 
-    WhatWhereError
-    ├── ShapeError       (ValueError)    a size that does not fit: odd dimension, heads that do not divide
-    ├── SettingError     (ValueError)    an option outside its range, or two that exclude each other
-    ├── PositionError    (IndexError)    a position that is negative, or beyond a table
-    ├── TokenError       (IndexError)    an id outside the vocabulary, or ids that are not whole numbers
-    ├── TextError        (ValueError)    a text that is empty, a file that is missing or is not UTF-8
-    ├── DoorError        (TypeError)     a scheme at the wrong door, or two at one
-    ├── UnknownScheme    (LookupError)   a scheme's name that is not in the catalogue
-    ├── ResultsError     (ValueError)    a results folder of another comparison, or one that cannot be read
-    ├── CheckpointError  (ValueError)    a model file that cannot be trusted or understood
-    └── MissingExtra     (ImportError)   an optional package that is not installed
-
 Each is also the built-in error that a caller would expect, so `except ValueError` catches it too. One warning is beside
 them: `RandomPositionsWarning`, a UserWarning.
 """

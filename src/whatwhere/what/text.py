@@ -60,7 +60,8 @@ def train(
     """
     if kind not in KINDS:
         raise SettingError(f"train got kind={kind!r}, but knows only: {', '.join(KINDS)}.\nPass one of these.")
-    smallest = 256 if kind in ("byte", "bpe") else 2
+    by_bytes = kind in ("byte", "bpe")
+    smallest = 256 if by_bytes else 2
     if vocab_size < smallest:
         raise SettingError(
             f"a {kind} tokenizer needs vocab_size of at least {smallest}, but got {vocab_size}.\n"
@@ -72,14 +73,21 @@ def train(
         raise TextError("there is no text to train on: every text is empty.\nPass texts=... or files=[...].")
     for text in corpus:
         _require_unicode(text)
-    if kind in ("byte", "bpe"):
-        return _train_bytes(kind, corpus, vocab_size, lowercase)
-    tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = _split(kind)
-    tokenizer.decoder = decoders.Fuse() if kind == "character" else None
+    if by_bytes:
+        tokenizer = Tokenizer(models.BPE(byte_alphabet(), []) if kind == "byte" else models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bpe")
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size, initial_alphabet=sorted(byte_alphabet()), show_progress=False
+        )
+    else:
+        tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = _split(kind)
+        tokenizer.decoder = decoders.Fuse() if kind == "character" else None
+        trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[UNKNOWN], show_progress=False)
     tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
-    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[UNKNOWN], show_progress=False)
-    tokenizer.train_from_iterator(corpus, trainer)
+    if kind != "byte":  # whose 256 tokens are all there are
+        tokenizer.train_from_iterator(corpus, trainer)
     return tokenizer
 
 
@@ -337,18 +345,6 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
     normalized = normalizers.Lowercase().normalize_str(text) if lowercase else text
     tokens = [token for token, _ in _split("word").pre_tokenize_str(normalized)]
     return from_vocabulary({token: n for n, token in enumerate(dict.fromkeys(tokens))}, lowercase=lowercase)
-
-
-def _train_bytes(kind: Kind, corpus: list[str], vocab_size: int, lowercase: bool) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(byte_alphabet(), []) if kind == "byte" else models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bpe")
-    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
-    tokenizer.decoder = decoders.ByteLevel()
-    if kind == "bpe":
-        alphabet = sorted(byte_alphabet())
-        trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-        tokenizer.train_from_iterator(corpus, trainer)
-    return tokenizer
 
 
 def _split(kind: Kind) -> pre_tokenizers.PreTokenizer:
