@@ -37,6 +37,8 @@ def test_tokens_as_they_are_shown() -> None:
     assert cut("abcdefghij", 6) == "abcd…j"
     assert quoted("a'\n") == "'a'⟨U+000A⟩'"
     assert visible("\ud800") == "⟨U+D800⟩"
+    shown = (shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None))
+    assert shown == ("␣the", "##ing", "<0xC3>")
 
 
 def test_the_page_shows_the_same(tmp_path: Path) -> None:

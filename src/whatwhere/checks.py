@@ -6,27 +6,14 @@ from whatwhere.errors import SettingError, ShapeError
 
 
 def require_whole(owner: str, **sizes: int) -> None:
-    """Raise ShapeError unless every size is a whole number of at least 1.
-
-    Examples:
-        >>> require_whole("ALiBi", num_heads=0)
-        Traceback (most recent call last):
-        whatwhere.errors.ShapeError: ALiBi got num_heads=0, but needs a whole number of at least 1.
-    """
+    """Raise ShapeError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ShapeError(f"{owner} got {name}={size!r}, but needs a whole number of at least 1.")
 
 
 def require_even(owner: str, reason: str, **sizes: int) -> None:
-    """Raise ShapeError unless every size is even.
-
-    Examples:
-        >>> require_even("Rotary", "it rotates pairs of features", head_dim=5)
-        Traceback (most recent call last):
-        whatwhere.errors.ShapeError: Rotary got head_dim=5, but needs an even number: it rotates pairs of features.
-        The nearest even numbers are 4 and 6.
-    """
+    """Raise ShapeError unless every size is even."""
     for name, size in sizes.items():
         if size % 2:
             raise ShapeError(
@@ -36,27 +23,14 @@ def require_even(owner: str, reason: str, **sizes: int) -> None:
 
 
 def require_positive(owner: str, **settings: float) -> None:
-    """Raise SettingError unless every setting is a finite number above zero.
-
-    Examples:
-        >>> require_positive("Sinusoidal", theta=-1.0)
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: Sinusoidal got theta=-1.0, but needs a finite number above 0.
-    """
+    """Raise SettingError unless every setting is a finite number above zero."""
     for name, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < float("inf"):
             raise SettingError(f"{owner} got {name}={value!r}, but needs a finite number above 0.")
 
 
 def require_magnitude(owner: str, **settings: float) -> None:
-    """Raise SettingError unless every setting is above zero and its square, a factor of the scores, fits float32.
-
-    Examples:
-        >>> require_magnitude("YaRN", attention_factor=1e300)
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: YaRN got attention_factor=1e+300, but needs a number from 1e-18 to 1e18.
-        Queries and keys are both multiplied by it, in float32. The authors take some number between 1 and 2.
-    """
+    """Raise SettingError unless every setting is above zero and its square, a factor of the scores, fits float32."""
     require_positive(owner, **settings)
     for name, value in settings.items():
         if not 1e-18 <= value <= 1e18:
@@ -67,12 +41,6 @@ def require_magnitude(owner: str, **settings: float) -> None:
 
 
 def require_choice(owner: str, setting: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise SettingError unless the value is one of the choices.
-
-    Examples:
-        >>> require_choice("attention", "engine", "fast", ("auto", "dense"))
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: attention got engine='fast', but knows only: auto, dense.
-    """
+    """Raise SettingError unless the value is one of the choices."""
     if value not in choices:
         raise SettingError(f"{owner} got {setting}={value!r}, but knows only: {', '.join(choices)}.")

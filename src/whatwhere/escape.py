@@ -50,10 +50,6 @@ def shown_token(token: str, text: str | None) -> str:
 
     The spelling says more where a token is a part of a word, or has no text. Bytes that are not text, whose `text`
     is None, are shown as such.
-
-    Examples:
-        >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)
-        ('␣the', '##ing', '<0xC3>')
     """
     return visible_token(readable_token(token, text))
 

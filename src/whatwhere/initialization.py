@@ -26,12 +26,6 @@ def seeded(seed: int) -> Iterator[None]:
 
     Args:
         seed: as `torch.manual_seed` takes it.
-
-    Examples:
-        >>> with seeded(7):
-        ...     first = torch.rand(3)
-        >>> torch.equal(first, torch.rand(3, generator=torch.Generator().manual_seed(7)))
-        True
     """
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _GLOBAL_STATE, torch.random.fork_rng(devices=devices):
@@ -50,13 +44,6 @@ def reset(module: nn.Module, generator: torch.Generator | None = None) -> None:
 
     Raises:
         SettingError: If a part has parameters, but no `reset_parameters`.
-
-    Examples:
-        >>> first, second = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> for layer in (first, second):
-        ...     reset(layer, torch.Generator().manual_seed(0))
-        >>> torch.equal(first.weight, second.weight)
-        True
     """
     reset_parameters = getattr(module, "reset_parameters", None)
     owns = next(module.parameters(recurse=False), None) is not None
@@ -84,12 +71,6 @@ def sample_normal(parameter: Tensor, std: float, generator: torch.Generator | No
     Args:
         parameter: to fill; a DTensor is filled by all processes of its mesh together.
         generator: to sample with, alike on all processes; None is PyTorch's global random state, of the first process.
-
-    Examples:
-        >>> weight = torch.empty(3)
-        >>> sample_normal(weight, 0.02, torch.Generator().manual_seed(0))
-        >>> weight
-        tensor([ 0.0308, -0.0059, -0.0436])
     """
     _sample(parameter, lambda x, g: nn.init.normal_(x, std=std, generator=g), generator)
 
@@ -218,10 +199,6 @@ def row_blocks(rows: int, width: int) -> Iterator[int]:
 
     PyTorch samples 16 numbers at a time, and the last 16 of a call anew: blocks of 16 rows, and no last one of fewer
     numbers, keep to that.
-
-    Examples:
-        >>> list(row_blocks(rows=40, width=1 << 20)), list(row_blocks(31, 1 << 20))
-        ([16, 24], [31])
     """
     size = max(16, _BLOCK // max(width, 1) // 16 * 16)
     while rows >= 2 * size:

@@ -120,13 +120,7 @@ class Installation:
 
 
 def examine() -> Installation:
-    """Return what is installed here and what is missing; nothing is changed and nothing is asked of a network.
-
-    Examples:
-        >>> found = examine()
-        >>> [each.what for each in found.missing if each.necessary]
-        []
-    """
+    """Return what is installed here and what is missing; nothing is changed and nothing is asked of a network."""
     folder = Path(__file__).parent
     packages = _packages()
     loaded = _torch()

@@ -39,12 +39,7 @@ _ELSEWHERE = {
 
 
 def missing_name(name: str, names: Iterable[str]) -> AttributeError:
-    """Return the error for a name that whatwhere does not have, with the one it has for that if it is known.
-
-    Examples:
-        >>> str(missing_name("RoPE", []))
-        "module 'whatwhere' has no attribute 'RoPE'.\\nWrite ww.Rotary(head_dim)."
-    """
+    """Return the error for a name that whatwhere does not have, with the one it has for that if it is known."""
     text, plain = f"module 'whatwhere' has no attribute {name!r}", name.lower().replace("_", "")
     written = [f"ww.{one}" for one in names if one.lower().replace("_", "") == plain]
     written += [instead for instead, tried in _ELSEWHERE.items() if plain in tried.split()]
@@ -59,11 +54,6 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
     Args:
         package, file: its `__name__` and `__file__`, beside which there is __init__.pyi.
-
-    Examples:
-        >>> import whatwhere.analysis
-        >>> attach("whatwhere.analysis", whatwhere.analysis.__file__)[0]("neighbors").__name__
-        'neighbors'
     """
     stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in _IMPORT.findall(stub)}

@@ -15,10 +15,6 @@ def readable(values: Tensor) -> bool:
     """Return whether the values may be read here: on the CPU, eagerly, outside of any transform.
 
     Elsewhere a read costs a synchronization (accelerators) or breaks the trace (compile, export, vmap).
-
-    Examples:
-        >>> readable(torch.tensor([1, 2])), readable(torch.empty(2, device="meta"))
-        (True, False)
     """
     return (
         values.device.type == "cpu"
@@ -29,20 +25,11 @@ def readable(values: Tensor) -> bool:
 
 
 def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, ...]], Exception]) -> None:
-    """Raise unless 0 <= value < limit for every value.
+    """Raise unless 0 <= value < limit for every value; where they cannot be read, stop the program on the device.
 
     Args:
         values: whole numbers, any shape.
         error: makes the error from the first offending value and its index.
-    Where the values cannot be read, the check runs on the device and stops the program there.
-
-    Raises:
-        Exception: If a value is out of range; it is what `error` returns.
-
-    Examples:
-        >>> require_range(torch.tensor([0, 7]), 5, lambda value, slot: IndexError(f"{value} at {slot}"))
-        Traceback (most recent call last):
-        IndexError: 7 at (1,)
     """
     if values.device.type == "meta" or isinstance(values, FakeTensor):
         return
@@ -66,17 +53,7 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
 
 
 def require_device(name: str, x: Tensor, device: torch.device) -> None:
-    """Raise SettingError unless a tensor is on the device of the positions.
-
-    Raises:
-        SettingError: If they are on different devices.
-
-    Examples:
-        >>> require_device("q", torch.empty(1, device="meta"), torch.device("cpu"))
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: q is on meta, but the positions on cpu.
-        Make them there, or move them: positions.to(q.device).
-    """
+    """Raise SettingError unless a tensor is on the device of the positions."""
     if x.device != device:
         raise SettingError(
             f"{name} is on {x.device}, but the positions on {device}.\n"
@@ -89,12 +66,6 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
 
     Args:
         generator: None is PyTorch's global random state, which each device has.
-
-    Raises:
-        SettingError: If they are on different devices.
-
-    Examples:
-        >>> require_generator("Learned", torch.Generator(), torch.empty(2))
     """
     if generator is None or parameter.is_meta or generator.device.type == parameter.device.type:
         return
@@ -105,17 +76,7 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
 
 
 def require_floating(owner: str, **tensors: Tensor) -> None:
-    """Raise ShapeError unless every tensor is floating-point: into integers, results would be truncated silently.
-
-    Raises:
-        ShapeError: If one is not.
-
-    Examples:
-        >>> require_floating("Rotary", q=torch.tensor([1, 2]))
-        Traceback (most recent call last):
-        whatwhere.errors.ShapeError: Rotary got q of dtype torch.int64, but needs a floating-point dtype.
-        Pass q.float().
-    """
+    """Raise ShapeError unless every tensor is floating-point: into integers, results would be truncated silently."""
     for name, x in tensors.items():
         if not x.is_floating_point():
             raise ShapeError(
@@ -124,14 +85,7 @@ def require_floating(owner: str, **tensors: Tensor) -> None:
 
 
 def require_ids(ids: Any) -> None:
-    """Raise TokenError unless token ids are a tensor of whole numbers.
-
-    Examples:
-        >>> require_ids([1, 2])
-        Traceback (most recent call last):
-        whatwhere.errors.TokenError: ids were given as list, but must be a tensor of whole numbers.
-        Pass torch.tensor(ids), with a row for each sequence.
-    """
+    """Raise TokenError unless token ids are a tensor of whole numbers."""
     # What torch.fx traces with is not a Tensor, but has its methods.
     if not hasattr(ids, "is_floating_point"):
         raise TokenError(
@@ -146,11 +100,6 @@ def as_whole(value: object) -> int | None:
     """Return an integer of any type (NumPy's, a tensor of one number) as a Python int; None for anything else.
 
     A symbolic size of a trace is returned as it is.
-
-    Examples:
-        >>> import numpy as np
-        >>> as_whole(np.int64(3)), as_whole(3.0), as_whole(True)
-        (3, None, None)
     """
     # A tuple of types and no union: torch.compile of PyTorch 2.9 cannot trace one.
     if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):

@@ -125,9 +125,6 @@ def test_rotary_score_depends_on_the_distance_only(m: int, n: int, shift: int, i
     assert score(m, n) == pytest.approx(score(m + shift, n + shift), abs=1e-8)
 
 
-# Door 3
-
-
 # Attention
 
 
@@ -290,6 +287,12 @@ def test_lists_are_as_good_as_arrays(name: str) -> None:
         (lambda: reference.alibi_bias(2, AT, AT), r"alibi_bias\(.*\) got query_positions of shape \(\)"),
         (lambda: reference.rotary(AT, ONES), r"got x of shape \(3,\), but needs 3 dimensions"),
         (lambda: reference.lookup(AT, ONES[0]), r"got weight of shape \(3,\), but needs 2 dimensions"),
+        (
+            lambda: reference.lookup_gradient([1, 1], ONES[0] + 0.5, 2),
+            "got ids of type float64, but needs whole numbers",
+        ),
+        (lambda: reference.lookup_gradient([1, 1], [[1.0], [3.0]], 5), r"g of lookup_gradient has shape \(2,\)"),
+        (lambda: reference.lookup_gradient(ONES[0], 2, [1, 1]), "needs a single value: is the order right"),
         (lambda: reference.learned(AT, ONES[0]), r"got weight of shape \(3,\)"),
         (lambda: reference.t5_bias(AT, AT, ONES[0]), r"got weight of shape \(3,\)"),
         (lambda: reference.attention(ONES, ONES[0], ONES), r"got k of shape \(3, 4\)"),

@@ -73,6 +73,7 @@ def train(
         raise TextError("there is no text to train on: every text is empty.\nPass texts=... or files=[...].")
     for text in corpus:
         _require_unicode(text)
+    trainer: trainers.Trainer
     if by_bytes:
         tokenizer = Tokenizer(models.BPE(byte_alphabet(), []) if kind == "byte" else models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bpe")
