@@ -80,13 +80,16 @@ def test_torch_gets_what_is_stored(tmp_path: Path) -> None:
 
 
 def test_the_package_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    path = write_gguf(tmp_path / "a.gguf", "llama", {}, {"plain": TABLE, "q": (q8, Kind.Q8_0)})
+    q8 = (gguf.quants.quantize(TABLE, Kind.Q8_0), Kind.Q8_0)
+    tables = {"plain": TABLE, "token_embd.weight": q8, "output.weight": q8}
+    path = write_gguf(tmp_path / "a.gguf", "llama", {}, tables)
+    assert Checkpoint.open(path).tied is True
     monkeypatch.setitem(sys.modules, "gguf", None)
     checkpoint = Checkpoint.open(path)
     assert np.array_equal(checkpoint.array("plain"), TABLE)
+    assert checkpoint.tied is None  # they cannot be compared
     with pytest.raises(ww.errors.MissingExtra, match=r"pip install 'whatwhere\[gguf\]'"):
-        checkpoint.array("q")
+        checkpoint.array("output.weight")
 
 
 def test_tokens_that_are_no_text(tmp_path: Path) -> None:
@@ -107,15 +110,6 @@ def test_a_header_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert checkpoint.metadata["llama.few"] == [1.5, 2.5]
     assert len(checkpoint.metadata["llama.long"]) == 3000
     assert np.array_equal(checkpoint.array("token_embd.weight"), TABLE)
-
-
-def test_heads_that_cannot_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    tables = dict.fromkeys(("token_embd.weight", "output.weight"), (q8, Kind.Q8_0))
-    path = write_gguf(tmp_path / "a.gguf", "llama", {}, tables)
-    assert Checkpoint.open(path).tied is True
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    assert Checkpoint.open(path).tied is None
 
 
 def test_a_model_in_parts(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer
 
 from whatwhere.analysis.walkthrough import walk_model
 from whatwhere.errors import CheckpointError, TextError
@@ -20,37 +21,41 @@ from . import samples
 
 CORPUS = ["The cat sat on the mat. Déjà vu! 東京 is 42 km away, don't you know? naïve ÀÉÎ <x> ſ ﬁ"] * 20
 ODD = [
-    "the cat sat, matcat", " The  Cat\tsat\non\r\nthe mat. ", "don't I'LL we've 1234 ½ x²", "Déjà vu déjà vu", "ÀÉÎ ÀÉ",
-    "東京東 km", "naïve\u00a0caf\u00e9 a\u0300\u0301", "\u200b\ufeff\x00\x07 a\ufffd", "🙂👍🏽 ok", "ſ ﬁ İ ı ß ẞ",
-    "<x> [UNK] [MASK]a <mask> b", "a <mask> b", "[CLS] a [SEP]", "<s>a</s> <pad> <unk>",
-    "<|endoftext|>a<|startoftext|> B", "a</w> b", "\u0e01\u0e33 हिन्दी", "--- ... __", "",
+    " The  Cat\tsat\non\r\nthe mat. ", "don't I'LL we've 1234 ½ x²", "東京東 km naïve\u00a0caf\u00e9 a\u0300\u0301",
+    "\u200b\ufeff\x00\x07 a\ufffd 🙂👍🏽 ok", "<x> [UNK] [MASK]a <mask> b", "[CLS] a [SEP]", "<s>a</s> <pad> <unk>",
+    "<|endoftext|>a<|startoftext|> B", "a</w> b", "",
 ]  # fmt: skip
-SPECIAL = ["<s>", "</s>", "<unk>", "<pad>", "<mask>", "<|endoftext|>", "<|startoftext|>", "[UNK]", "[CLS]", "[SEP]"]
-SPECIAL += ["[PAD]", "[MASK]"]
+SPECIAL = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<mask>",
+    "<|endoftext|>",
+    "<|startoftext|>",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[PAD]",
+    "[MASK]",
+]
 
 
-def byte_pairs(folder: Path, suffix: str = "", special: list[str] = SPECIAL) -> int:
-    tokenizer = Tokenizer(models.BPE(end_of_word_suffix=suffix))
+def byte_pairs(folder: Path) -> int:
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if suffix:
-        tokenizer.normalizer = normalizers.Lowercase()
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(r"\p{L}+|\S"), "removed", invert=True), pre_tokenizers.ByteLevel(False)]
-        )
     letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=700, initial_alphabet=letters, show_progress=False, end_of_word_suffix=suffix, special_tokens=special
-    )
+    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=letters, show_progress=False, special_tokens=SPECIAL)
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.model.save(str(folder))
     return int(tokenizer.get_vocab_size())
 
 
-def wordpiece(folder: Path, special: list[str] = SPECIAL) -> int:
+def wordpiece(folder: Path) -> int:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     texts = [*CORPUS, *(text.lower() for text in CORPUS), "deja vu naive aei"]
-    trainer = trainers.WordPieceTrainer(vocab_size=300, show_progress=False, special_tokens=special)
+    trainer = trainers.WordPieceTrainer(vocab_size=300, show_progress=False, special_tokens=SPECIAL)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.model.save(str(folder))
     return int(tokenizer.get_vocab_size())
@@ -68,7 +73,7 @@ def saved(folder: Path, rows: int, model_type: str | None, **files: Any) -> Chec
 
 def agree(checkpoint: Checkpoint) -> None:
     """Compare with transformers, over odd texts, alone and in pairs."""
-    auto = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(checkpoint.path)
+    auto = AutoTokenizer.from_pretrained(checkpoint.path)
     built = checkpoint.tokenizer
     assert built is not None, checkpoint.why_no_tokenizer
     for text in ODD:
@@ -91,14 +96,13 @@ ADDED = {"content": "<x>", "lstrip": True, "rstrip": False, "normalized": False,
         ("gpt2", {}), ("gpt2", {"add_prefix_space": True}),
         ("opt", {"add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>",
                  "tokenizer_class": "GPT2Tokenizer"}),
-        ("roberta", {"add_prefix_space": True, "trim_offsets": False}), ("deberta", {}), ("clip", {}),
+        ("roberta", {"add_prefix_space": True, "trim_offsets": False}), ("deberta", {}),
         ("whisper", {}), ("bert", {}), ("bert", {"do_lower_case": False, "strip_accents": True}), ("mpnet", {}),
         ("bert", {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}),
     ],
 )  # fmt: skip
 def test_they_encode_as_in_transformers(model_type: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    suffix = "</w>" if model_type == "clip" else ""
-    rows = wordpiece(tmp_path) if model_type in ("bert", "mpnet") else byte_pairs(tmp_path, suffix)
+    rows = (wordpiece if model_type in ("bert", "mpnet") else byte_pairs)(tmp_path)
     agree(saved(tmp_path, rows, model_type, **({"tokenizer_config": settings} if settings else {})))
 
 
@@ -168,13 +172,12 @@ def test_without_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "roberta"])
 def test_surgery_of_older_files_is_what_transformers_reads(kind: str, tmp_path: Path) -> None:
     """The folder that is written encodes as before, the new token too, by its tokenizer.json and by transformers."""
-    transformers = pytest.importorskip("transformers")
     (folder := tmp_path / "in").mkdir()
     rows = (wordpiece if kind == "bert" else byte_pairs)(folder)
     before = saved(folder, rows, kind).tokenizer
     assert before is not None
     resize_checkpoint(folder, tmp_path / "resized", add_tokens=["<new>", "zebra crossing"])
-    resized, auto = Checkpoint.open(tmp_path / "resized"), transformers.AutoTokenizer.from_pretrained
+    resized, auto = Checkpoint.open(tmp_path / "resized"), AutoTokenizer.from_pretrained
     reader = auto(tmp_path / "resized")
     for text in ODD:
         assert resized.tokenizer.encode(text).ids == reader(text)["input_ids"] == before.encode(text).ids, text

@@ -36,12 +36,8 @@ _COMPUTED = 1 << 18
 class Entry:
     """A tensor as the header describes it; those of each format read their rows.
 
-    Args:
-        name: in the checkpoint.
-        shape: rows first.
-        dtype: the stored type, by its name in torch; in GGUF if it is quantized.
-        bytes: its size in the file; 0 in a text file.
-        file: that contains it.
+    Its shape has the rows first, its dtype is named as in torch, or in GGUF if it is quantized; a text file has 0 bytes
+    of it.
     """
 
     name: str
@@ -157,10 +153,9 @@ _Widen = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class StoredType:
-    """NumPy's types of the stored bytes and of the widened values, and the number of values and bytes of a block.
+    """NumPy's types of the stored bytes and of the values that `widen` makes of them, and the sizes of a block.
 
-    `widen` converts one to the other; None where they are the same, or where values are packed across the borders of
-    rows, with their scales in other tensors.
+    None widens where they are the same, or `packed` across the borders of rows, with scales in other tensors.
     """
 
     stored: str

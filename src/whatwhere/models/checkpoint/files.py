@@ -27,11 +27,8 @@ _COMMA, _COLON, _BRACKET = 72, 330, 80
 class File:
     """The path and size of a regular file, which is not kept open; or of one at huggingface.co, behind a pointer.
 
-    Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes are rejected:
-    they have no size, and may never end.
-
-    Raises:
-        CheckpointError: If it cannot be read, is not a regular file, or is a pointer of Git LFS.
+    Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes, which may never
+    end, are rejected, and so are pointers of Git LFS.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -141,14 +138,7 @@ def _memory_of_json(text: bytes) -> int:
 
 
 def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
-    """Parse a JSON object in UTF-8, in which no key occurs twice.
-
-    Args:
-        most: bytes of memory that it may take; None is JSON_TIMES its size and BASE.
-
-    Raises:
-        CheckpointError: If it is not a JSON object, has a key twice, is nested too deeply, or would take more memory.
-    """
+    """Parse a JSON object in UTF-8, in which no key occurs twice, in `most` bytes, or JSON_TIMES its size and BASE."""
     if not text:
         raise CheckpointError(f"{where} is empty.\nCreate or download it again.")
     most = JSON_TIMES * len(text) + BASE if most is None else most
@@ -187,10 +177,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> Json:
 
 
 def plain_name(name: object, where: str) -> str:
-    """Return the name of a file that stands in another file, `where`; raise CheckpointError if it names a folder.
-
-    A symbolic link of that name is followed, because the cache of Hugging Face consists of links.
-    """
+    """Return the name of a file that a different file, `where`, states; raise CheckpointError if it names a folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or any(char in name for char in "/\\:\0"):
         given = quoted(name) if isinstance(name, str) else repr(name)[:80]
         raise CheckpointError(

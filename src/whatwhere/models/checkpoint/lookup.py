@@ -144,7 +144,9 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
     if which == "input":
         if table is None:
             tables = [name for name, entry in checkpoint.tensors.items() if _is_table(entry)]
-            raise checkpoint.without_table(f"Pass its name: --table NAME, of {_first_names(tables)}.")
+            more = f" and {len(tables) - 6:,} more" if len(tables) > 6 else ""
+            named = ", ".join(map(quoted, tables[:6])) or "none"
+            raise checkpoint.without_table(f"Pass its name: --table NAME, of {named}{more}.")
         return table
     if which == "output":
         output = checkpoint.output_projection or (table if checkpoint.tied else None)
@@ -197,10 +199,6 @@ def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
 
 def _is_table(entry: Entry) -> bool:
     return len(entry.shape) == 2
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(map(quoted, names[:6])) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "") or "none"
 
 
 def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | None:

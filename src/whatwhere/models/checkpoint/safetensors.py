@@ -174,13 +174,7 @@ def write_safetensors(
 ) -> int:
     """Write a file of safetensors, and return its size; wider types come first, so that all are aligned.
 
-    Args:
-        metadata: of the header, if it is not empty.
-        progress: called with the number of bytes of each chunk.
-        schema: of a file of ours: its version and a checksum become metadata.
-
-    Raises:
-        CheckpointError: If two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
+    `progress` is called with the bytes of each chunk; the version of a `schema` and a checksum become metadata.
     """
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
     metadata = dict(metadata) if schema is None else {**metadata, "version": str(schema.version)}
