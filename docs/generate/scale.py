@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -237,18 +237,28 @@ def _own_ids(rank: int) -> Tensor:
 
 def _on_mesh(axis: str, ring: bool, orders: tuple[str, ...], name: str, rank: int) -> float:
     """Compare loss and gradients of examples/train_distributed.py on a mesh of one axis with those of one process."""
-    alone = example.Processes()
-    alone.rows = alone.data = alone.tensor  # of this process
-    (loss, wanted), most = _trained(name, alone), 0.0
+    (loss, wanted), most = _trained(name, _alone()), 0.0
     unit = max(float(gradient.abs().max()) for (gradient,) in wanted.values()) / 100
     for order in orders:
-        processes = example.Processes(**{axis: distributed.get_world_size()}, ring=ring, order=order)
-        found, gradients = _trained(name, processes)
+        found, gradients = _trained(name, _processes(axis, ring, order))
         most = max(most, abs(found - loss))
         for key, (gradient,) in wanted.items():
             of_all = _joined(gradients[key], gradient)
             most = max(most, _distance(of_all, gradient) / max(float(gradient.abs().max()), unit))
     return most
+
+
+# Each is made once for all schemes: a mesh starts groups of processes, whose threads stay.
+@cache
+def _alone() -> example.Processes:
+    processes = example.Processes()
+    processes.rows = processes.data = processes.tensor  # of this process
+    return processes
+
+
+@cache
+def _processes(axis: str, ring: bool, order: str) -> example.Processes:
+    return example.Processes(**{axis: distributed.get_world_size()}, ring=ring, order=order)
 
 
 def _trained(name: str, processes: example.Processes) -> tuple[float, dict[str, list[Tensor]]]:

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -72,6 +72,7 @@ def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
     arrays: dict[str, Computed] = {}
     stated = _stated_members(file)
+    read = lru_cache(maxsize=1)(partial(_read_member, file))  # the last array: a table is read in blocks of rows
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
         if len(listed) != stated:
@@ -82,7 +83,7 @@ def open_npz(file: File) -> Contents:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
                 header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size)
-            arrays[name] = _entry(file, name, header, partial(_read_member, file, info, header))
+            arrays[name] = _entry(file, name, header, partial(read, info, header))
     return Contents("npz", arrays)
 
 
