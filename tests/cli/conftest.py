@@ -53,11 +53,9 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Saved
 
 @pytest.fixture(params=TYPES)
 def model_type(request: pytest.FixtureRequest) -> str:
-    """Go through the types."""
     return str(request.param)
 
 
 @pytest.fixture(params=FORMS)
 def saved(request: pytest.FixtureRequest, model_type: str, zoo: dict[tuple[str, str], Saved]) -> Saved:
-    """Go through the types and forms."""
     return zoo[model_type, request.param]

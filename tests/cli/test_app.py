@@ -38,12 +38,10 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 
 def encoded(*words: str | Path) -> dict[str, Any]:
-    """Run encode --json."""
     return json_of("encode", *words)
 
 
 def python(*words: str, stdout: Any = PIPE) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own."""
     command = [sys.executable, *words]
     return subprocess.run(command, stdout=stdout, stderr=PIPE, text=True, timeout=120, check=False, env=BUFFERED)
 

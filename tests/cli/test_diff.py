@@ -23,7 +23,6 @@ Zoo = dict[tuple[str, str], Saved]
 
 
 def vectors(path: Path, rows: dict[str, Any]) -> Path:
-    """Write vectors as text, exactly."""
     lines = (f"{word} {' '.join(map(repr, np.asarray(row, float).tolist()))}\n" for word, row in rows.items())
     path.write_text(f"{len(rows)} {len(next(iter(rows.values())))}\n" + "".join(lines), encoding="utf-8")
     return path

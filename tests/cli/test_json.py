@@ -29,15 +29,12 @@ READING = {
     "doctor": "doctor",
 }
 """The commands that `reliability.commands` lacks, for they write nothing, or much."""
-OTHER_FORMS = {
-    "studio": ["studio", "--export", "OUT/nothing.html"],
-}
+OTHER_FORMS = {"studio": ["studio", "--export", "OUT/nothing.html"]}
 """Commands that print something else too."""
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Command]]:
-    """Write the inputs of all commands, and return those that write, by their first word."""
     folder = tmp_path_factory.mktemp("inputs")
     made: dict[str, Command] = {}
     for each in writing_commands(folder):

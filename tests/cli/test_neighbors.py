@@ -38,7 +38,6 @@ def scored(table: np.ndarray, query: np.ndarray, metric: str, without: list[int]
 
 
 def same(result: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
-    """Compare answers with what they should be."""
     assert [answer["id"] for answer in result] == [row for row, _ in right]
     assert [answer["token"] for answer in result] == [named(row) for row, _ in right]
     assert [answer["score"] for answer in result] == pytest.approx([score for _, score in right], abs=1e-9)
@@ -124,7 +123,6 @@ def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """Make vectors of which two have no direction."""
     text = "5 2\nking 1 0\nnan nan 0\nqueen 0.9 0.1\nfar inf 1\nmat -1 0.5\n"
     (tmp_path / "broken.vec").write_text(text)
     return tmp_path / "broken.vec"

@@ -48,7 +48,6 @@ class Page(HTMLParser):
             self.texts[tag][-1] += data
 
     def rows(self, caption: str) -> list[list[str]]:
-        """Return the rows of a table, its heading the first."""
         return next(rows for title, rows in self.tables if title == caption)
 
     def cell(self, caption: str, row: str, column: str) -> str:

@@ -35,7 +35,6 @@ TASKS = ("expressions", "recall", "text")
 
 
 def results_of(folder: Path) -> dict[str, Any]:
-    """Read results.json."""
     result: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     return result
 
@@ -47,18 +46,15 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 
 
 def charts(folder: Path) -> dict[str, Chart]:
-    """Return the charts of a report, by their titles."""
     parts = [part for section in sections(read_results(folder)) for part in section.parts]
     return {part.title: part for part in parts if isinstance(part, Chart)}
 
 
 def write_report(folder: Path) -> Path:
-    """Write the page as the command does."""
     return write_page(Session.open(folder), folder / "report.html")
 
 
 def report(folder: Path) -> Page:
-    """Return the sections of a comparison as a page of tables and text."""
     page = Page("")
     parts = [part for section in sections(read_results(folder)) for part in section.parts]
     drawn = [each for each in parts if isinstance(each, Chart)]
@@ -69,7 +65,6 @@ def report(folder: Path) -> Page:
 
 
 def alike(score: float) -> dict[str, float]:
-    """Return the spread of runs that all have this score."""
     return dict.fromkeys(("median", "min", "max"), score)
 
 
@@ -113,7 +108,6 @@ def _best_first(folder: Path) -> list[str]:
 
 
 def cell_of(result: dict[str, float] | None, factor: float, digits: int) -> str:
-    """Write a spread as a reader expects it."""
     if result is None:
         return "no row"
     middle, least, greatest = (

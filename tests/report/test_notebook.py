@@ -113,7 +113,6 @@ def test_register_names_types_without_loading_them() -> None:
         "import sys\nnamed = []\n"
         "class F:\n    def for_type_by_name(self, module, name, writer): named.append((module, name))\n"
         "class S: pass\n"
-        "shell, shell.display_formatter = S(), S()\nshell.display_formatter.formatters = {'text/html': F()}\n"
         "class IPython:\n    @staticmethod\n    def get_ipython(): return shell\n"
         "shell = S(); shell.display_formatter = S(); shell.display_formatter.formatters = {'text/html': F()}\n"
         "sys.modules['IPython'] = IPython\n"
@@ -131,7 +130,6 @@ def test_nothing_is_registered_outside_of_a_notebook() -> None:
 
 
 def test_ipython_shows_it(vectors: Path) -> None:
-    """By IPython's own formatter, where it is installed."""
     formatters = pytest.importorskip("IPython.core.formatters")
     shell: Any = SimpleNamespace(display_formatter=formatters.DisplayFormatter())
     register(shell)

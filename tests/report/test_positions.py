@@ -26,7 +26,6 @@ BLOOM = {"model_type": "bloom", "vocab_size": 30, "hidden_size": 32, "n_head": 4
 
 
 def folder(path: Path, config: dict, table: str) -> Path:
-    """Write a model that has a token table alone."""
     (path / "config.json").write_text(json.dumps(config))
     save_file(
         {table: np.random.default_rng(0).standard_normal((30, 32)).astype(np.float32)}, path / "model.safetensors"

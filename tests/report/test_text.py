@@ -24,7 +24,6 @@ DIGITS, PLACES = (1, 2, 3, 4, 6), (0, 1, 3)
 
 
 def sampled(count: int = 2000) -> list[float]:
-    """Sample numbers of every size, by their bits."""
     rng = random.Random(0)
     bits = (struct.unpack("<d", rng.randbytes(8))[0] for _ in range(count))
     return [*filter(math.isfinite, bits), *(rng.uniform(-2000, 2000) for _ in range(count))]

@@ -46,8 +46,7 @@ Tokenizer = Annotated[
 
 @command(COMPARE, shows_steps=False)
 def demo(
-    out: Annotated[Path, to_paths("The results folder.")] = Path("whatwhere-demo"),
-    workers: Workers = None,
+    out: Annotated[Path, to_paths("The results folder.")] = Path("whatwhere-demo"), workers: Workers = None
 ) -> Printed:
     """Train a small Transformer with five positional encodings; test them beyond the trained length.
 

@@ -25,7 +25,7 @@ COLUMNS = ("better in the mean", "than", "by", "95 % interval", "better in", "ef
 _CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
 _ELSEWHERE = {
     "expressions": " The repository of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and "
-    "what tutorials claim of them beside what was measured, docs/errata.md.",
+    "what tutorials claim of them beside what was measured, docs/errata.md."
 }
 """Where the same schemes are measured on other tasks, beside the task of the demo."""
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -48,12 +48,14 @@ def headline(results: Comparison, found: PairedDifferences | Missing) -> str:
         text += f"; {scheme_name(worst)} has the worst: {score_text(results, low)}"
     if absent := [scheme_name(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
         text += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
-    holding = _holding(results)
-    if 0 < len(holding) < len(results.beyond):
-        lasting = listed([scheme_name(scheme) for scheme in holding[-1]])
-        text += f". Longest to hold: {lasting}, to {results.beyond[len(holding) - 1]}"
-    elif results.beyond and not holding:
-        text += f". Not one holds even at {results.beyond[0]}"
+    holding, until = results.schemes, 0  # those that hold up to a length, as far as any does
+    for length in results.beyond:
+        lasting = [s for s, score in ranking(results, length) if s in holding and _holds(results, s, score)]
+        if not lasting:
+            held = listed([scheme_name(scheme) for scheme in holding])
+            text += f". Longest to hold: {held}, to {until}" if until else f". Not one holds even at {length}"
+            break
+        holding, until = lasting, length
     return " ".join(filter(None, (f"{text}.", conclusion(results, found))))
 
 
@@ -194,18 +196,6 @@ def _best_text(results: Comparison, best: str, score: float, length: int | None)
     if _holds(results, best, score):
         return f"Of {schemes}, {name} has the best {average} {where} and holds: {text}"
     return f"No scheme holds {where}; of {schemes}, {name} has the best {average} there: {text}"
-
-
-def _holding(results: Comparison) -> list[list[str]]:
-    """Return the schemes that hold up to each length, the best first, as far as any does."""
-    names: list[list[str]] = []
-    for length in results.beyond:
-        order = [scheme for scheme, score in ranking(results, length) if _holds(results, scheme, score)]
-        holding = [scheme for scheme in order if not names or scheme in names[-1]]
-        if not holding:
-            break
-        names.append(holding)
-    return names
 
 
 def _holds(results: Comparison, scheme: str, score: float) -> bool:

@@ -101,11 +101,7 @@ def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
 
 
 def scatter(
-    points: Float[np.ndarray, "points 2"],
-    names: Sequence[str],
-    groups: Sequence[str],
-    title: str,
-    lines: Sequence[str],
+    points: Float[np.ndarray, "points 2"], names: Sequence[str], groups: Sequence[str], title: str, lines: Sequence[str]
 ) -> Markup:
     """Return a scatter plot, colored by group, as one SVG document that loads nothing.
 

@@ -42,13 +42,26 @@ class InspectionRecord(Inspection, Headline):
 
 def headline(inspection: Inspection) -> str:
     """Return the main facts of an inspection in one sentence, without its full stop."""
-    shape = inspection.shape
+    shape, scale, split = inspection.shape, getattr(inspection.sizes, "initial_scale", None), inspection.variance
     tokens = "no token table was found" if shape is None else f"{count(shape[0], 'token')} × {shape[1]:,}"
-    layer = ", ".join(filter(None, (tokens, *_encodings(inspection))))
-    untrained = "its rows look like random samples, as before any training" if _looks_random(inspection.sizes) else ""
-    return "; ".join(
-        filter(None, (layer, untrained, _explained(inspection.variance), _suspicious(inspection.diagnostics)))
-    )
+    facts = [", ".join([tokens, *_encodings(inspection)])]
+    if scale is not None and scale.looks_random:
+        facts.append("its rows look like random samples, as before any training")
+    if isinstance(split, InputVariance):
+        facts.append(
+            f"token identity explains {percent(split.token, 0)} of the variance of the first layer's input, position "
+            f"{percent(split.position, 0)}"
+        )
+    suspicious = inspection.diagnostics
+    if isinstance(suspicious, TokenDiagnostics):
+        unreachable = suspicious.unreachable
+        rows = [f"{count(suspicious.far.count, 'row')} far from the others"] if suspicious.far.count else []
+        if not isinstance(unreachable, Missing) and unreachable.count:
+            rows.append(count(unreachable.count, "unreachable token"))
+        elif suspicious.under_trained.count:
+            rows.append(f"{count(suspicious.under_trained.count, 'token')} suspected of being under-trained")
+        facts += [", ".join(rows)] if rows else []
+    return "; ".join(facts)
 
 
 def sections(inspection: Inspection) -> list[Section]:
@@ -185,30 +198,6 @@ def _encodings(inspection: Inspection) -> list[str]:
         heads = "" if isinstance(bias.curves, Missing) else f" of {count(bias.curves.heads, 'head')}"
         texts.append(f"{bias.scheme} biases{heads}")
     return texts
-
-
-def _looks_random(findings: Sizes | Missing | None) -> bool:
-    return isinstance(findings, Sizes) and findings.initial_scale is not None and findings.initial_scale.looks_random
-
-
-def _explained(findings: InputVariance | Missing | None) -> str:
-    if not isinstance(findings, InputVariance):
-        return ""
-    return (
-        f"token identity explains {percent(findings.token, 0)} of the variance of the first layer's input, position "
-        f"{percent(findings.position, 0)}"
-    )
-
-
-def _suspicious(findings: TokenDiagnostics | Missing | None) -> str:
-    if not isinstance(findings, TokenDiagnostics):
-        return ""
-    facts = [f"{count(findings.far.count, 'row')} far from the others"] if findings.far.count else []
-    if not isinstance(findings.unreachable, Missing) and findings.unreachable.count:
-        facts.append(count(findings.unreachable.count, "unreachable token"))
-    elif findings.under_trained.count:
-        facts.append(f"{count(findings.under_trained.count, 'token')} suspected of being under-trained")
-    return ", ".join(facts)
 
 
 def _without_row(findings: Sizes) -> list[str]:

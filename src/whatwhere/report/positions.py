@@ -21,18 +21,34 @@ def positions(findings: PositionTable) -> Iterator[Part]:
     """Return the sections on the position embedding."""
     kind = "Learned" if findings.learned else "Fixed"
     yield f"{kind}: {findings.positions:,} positions × {findings.dim:,}; median norm {number(findings.median_norm)}."
-    yield _trained(findings)
-    yield _shift(findings)
+    if findings.trained < findings.examined:
+        yield (
+            f"From position {findings.trained:,} on, rows are not similar to their neighbors, while the rows before "
+            "are: training seems to have stopped there."
+        )
+    elif findings.learned:
+        yield "No position was found from which on rows are less similar to their neighbors."
+    if findings.shift is None:
+        yield "There are too few positions to fit a linear map from each position to the next."
+    else:
+        explained = percent(max(findings.shift, 0.0))
+        yield (
+            f"One linear map from each position to the next explains {explained} of the variance of held-out positions."
+        )
     yield describe_spectrum(findings.spectrum)
-    yield _outliers(findings)
-    near = [(n, float(findings.by_distance[n])) for n in _DISTANCES if n < len(findings.by_distance)]
-    yield Table(
-        "Mean cosine of two positions, by their distance",
-        ("distance", "mean cosine"),
-        [[str(distance), decimals(cosine)] for distance, cosine in near],
-        (0, 1),
-        bars=[max(cosine, 0.0) for _, cosine in near],
+    unlike = [
+        f"{n} ({number(float(findings.norms[n]))}; {decimals(float(findings.neighbor_cosine[n]), 2)})"
+        for n in findings.outliers[:_OUTLIERS].tolist()
+    ]
+    more = f" and {len(findings.outliers) - _OUTLIERS:,} more" if len(findings.outliers) > _OUTLIERS else ""
+    yield (
+        "Positions unlike the others by norm, distance from the mean row, or cosine to both neighbors"
+        f"{' (norm; larger cosine)' if unlike else ''}: {', '.join(unlike) or 'none'}{more}."
     )
+    near = {n: float(findings.by_distance[n]) for n in _DISTANCES if n < len(findings.by_distance)}
+    rows = [[str(distance), decimals(cosine)] for distance, cosine in near.items()]
+    bars = [max(cosine, 0.0) for cosine in near.values()]
+    yield Table("Mean cosine of two positions, by their distance", ("distance", "mean cosine"), rows, (0, 1), bars=bars)
 
 
 def rotary(findings: RotaryReport) -> Iterator[Part]:
@@ -94,34 +110,6 @@ def layers_text(layers: Sequence[int], total: int | None = None) -> str:
         return f"All {total} layers"
     named = f"Layer{'s' if len(layers) > 1 else ''} {ranges(layers)}"
     return named if total is None else f"{named} of {total}"
-
-
-def _trained(findings: PositionTable) -> str:
-    if findings.trained < findings.examined:
-        return (
-            f"From position {findings.trained:,} on, rows are not similar to their neighbors, while the rows before "
-            "are: training seems to have stopped there."
-        )
-    return "No position was found from which on rows are less similar to their neighbors." if findings.learned else ""
-
-
-def _shift(findings: PositionTable) -> str:
-    if findings.shift is None:
-        return "There are too few positions to fit a linear map from each position to the next."
-    explained = percent(max(findings.shift, 0.0))
-    return f"One linear map from each position to the next explains {explained} of the variance of held-out positions."
-
-
-def _outliers(findings: PositionTable) -> str:
-    listed = [
-        f"{n} ({number(float(findings.norms[n]))}; {decimals(float(findings.neighbor_cosine[n]), 2)})"
-        for n in findings.outliers[:_OUTLIERS].tolist()
-    ]
-    more = f" and {len(findings.outliers) - _OUTLIERS:,} more" if len(findings.outliers) > _OUTLIERS else ""
-    return (
-        "Positions unlike the others by norm, distance from the mean row, or cosine to both neighbors"
-        f"{' (norm; larger cosine)' if listed else ''}: {', '.join(listed) or 'none'}{more}."
-    )
 
 
 def _lengths(group: RotaryLayers) -> Iterator[str]:

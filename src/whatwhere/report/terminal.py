@@ -79,17 +79,10 @@ class Steps:
         """Show a report of long work; of one that takes less than a second nothing but the step."""
         if work.step:
             self.show(work.step)
-        if amount := amount_and_left(work):
-            self.show_amount(amount)
-
-
-def amount_and_left(work: WorkDone) -> str:
-    """Return how much of some work is done and the time that the rest takes; "" for what takes less than a second."""
-    if work.left is None:
-        return work.amount
-    if work.seconds + work.left < _SHOWN_FROM:
-        return ""
-    return f"{work.amount}, about {duration(work.left)} left"
+        if work.left is None:
+            self.show_amount(work.amount)
+        elif work.seconds + work.left >= _SHOWN_FROM:
+            self.show_amount(f"{work.amount}, about {duration(work.left)} left")
 
 
 class Downloads:
