@@ -128,8 +128,10 @@ def cost(
     change = fault.change
     faulty = models if change is None else [with_scheme(model, change) for model in models]
     sets = {n: evaluation_set(task, n, settings) for n in (*task.tested_in_length, length)}
-    used = ((models, fault.right), (faulty, fault.faulty))
-    accuracies = [_by_length([_accuracies(model, sets, task, feed) for model in each]) for each, feed in used]
+    right_at, faulty_at = (
+        _by_length([_accuracies(model, sets, task, feed) for model in each])
+        for each, feed in ((models, fault.right), (faulty, fault.faulty))
+    )
     shown = sets[max(task.tested_in_length)].ids
     changes = [
         (_logits(good, *fault.right(shown)) - _logits(bad, *fault.faulty(shown))).abs().max().item()
@@ -137,8 +139,8 @@ def cost(
     ]
     name = f"{fault.name}, from position {fault.shift:,}" if fault.shift else fault.name
     kind: Literal["scheme", "positions"] = "positions" if change is None else "scheme"
-    found = ((), None) if laws is None else (laws.failed, laws.decoding)
-    return FaultRow(name, fault.scheme, kind, *accuracies, _spread(changes), *found)
+    failed, decoding = (() if laws is None else laws.failed), (None if laws is None else laws.decoding)
+    return FaultRow(name, fault.scheme, kind, right_at, faulty_at, _spread(changes), failed, decoding)
 
 
 def with_scheme(model: Transformer, change: Change) -> Transformer:
