@@ -127,11 +127,12 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
 
 def _layers(first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]", length: int) -> list[LayerDifference]:
     """Compare the plans of the layers that both have."""
-    return [
-        LayerDifference(layers, a and repr(a), b and repr(b), _rotary(a, b, length))
-        for (a, b), layers in layers_of([*zip(first, second, strict=False)])
-        if a != b
-    ]
+    found = []
+    for (a, b), layers in layers_of([*zip(first, second, strict=False)]):
+        if a != b:
+            one, other = (None if plan is None else repr(plan) for plan in (a, b))
+            found.append(LayerDifference(layers, one, other, _rotary(a, b, length)))
+    return found
 
 
 def _keys(first: "Checkpoint | Description", second: "Checkpoint | Description") -> list[ChangedValue] | None:

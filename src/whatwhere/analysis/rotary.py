@@ -237,12 +237,17 @@ def rotary(subject: Subject) -> RotaryReport:
     if not rotations:
         raise Absent(f"no layer of this model {'rotates queries and keys' if description.heads else 'has attention'}")
     subject.progress("examining rotary")
-    examined = [_examined(plan, layers, subject) for plan, layers in rotations]
+    groups, used = zip(*(_examined(plan, layers, subject) for plan, layers in rotations), strict=True)
+    between = []
+    for n, (group, other) in enumerate(zip(groups, used, strict=True)):
+        if n and len(other) == len(used[0]):
+            distances = _distances(max(groups[0].claimed, group.claimed))
+            between.append(LayerAgreement(distances, rotary_agreement(used[0], other, distances), 0, n))
     return RotaryReport(
         layers=description.layers,
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
-        groups=[group for group, _ in examined],
-        between=_between(examined),
+        groups=groups,
+        between=between,
         windows=[WindowedLayers(layers, one.size, one.chunked) for one, layers in layers_of(description.windows)],
         sinks=[layer for layer, has in enumerate(description.sinks) if has],
         temperatures=_temperatures(description),
@@ -306,16 +311,6 @@ def _lengths(scaling: Any, max_length: int | None) -> tuple[int, int, str]:
         trained = max(1, round(max_length / factor))
         return trained, max_length, "the configuration names no trained length; claimed length / factor is assumed"
     return max_length, max_length, "the configuration names one length, which is assumed to be the trained one"
-
-
-def _between(examined: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgreement]:
-    (first, frequencies), *others = examined
-    compared = []
-    for n, (group, other) in enumerate(others, 1):
-        if len(other) == len(frequencies):
-            distances = _distances(max(first.claimed, group.claimed))
-            compared.append(LayerAgreement(distances, rotary_agreement(frequencies, other, distances), 0, n))
-    return compared
 
 
 def _temperatures(description: "Description") -> list[TemperatureLayers]:

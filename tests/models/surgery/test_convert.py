@@ -243,7 +243,7 @@ def test_matching_pursuit_writes_new_tokens_as_the_other_model_does(
     state = load_file(donor / "model.safetensors")
     save_file({**state, other.token_table or "": rows.contiguous()}, donor / "model.safetensors", {"format": "pt"})
     save_tokenizer(donor, [*WORDS, "one", "new"])
-    move_to_tokenizer(folder, tmp_path / "out", donor, method="omp", atoms=4)
+    move_to_tokenizer(folder, tmp_path / "out", donor, method="omp")
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         old, made = tensor(folder, name), tensor(tmp_path / "out", name)
         assert torch.equal(made[:35], old[:35])

@@ -44,9 +44,8 @@ _OTHER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_templa
 
 
 def move_to_tokenizer(
-    path: str | Path, out: str | Path, tokenizer: str | Path, *, method: Method = "subtokens", atoms: int = 64,
-    force: bool = False,
-) -> Report:  # fmt: skip
+    path: str | Path, out: str | Path, tokenizer: str | Path, *, method: Method = "subtokens", force: bool = False
+) -> Report:
     """Write a checkpoint with the tokens of another tokenizer: a tokenizer.json, or that of a folder.
 
     A token of both tokenizers keeps its rows exactly; if the two mark words differently, tokens are matched by their
@@ -78,7 +77,7 @@ def move_to_tokenizer(
     origin[shared.second] = shared.first
     missing = [n for n in np.flatnonzero(origin == -1).tolist() if new[n]]
     if method == "omp":
-        mixtures = _matching_pursuit(other, shared, missing, len(new), atoms)
+        mixtures = _matching_pursuit(other, shared, missing, len(new))
     else:
         mixtures = _means_of_subtokens(contents, old, new, missing, rows)
     measured = rearrange(copy, Rearrangement(origin, rows, mixtures, known=min(len(old), rows)), tables)
@@ -118,9 +117,7 @@ def _means_of_subtokens(
     return mixtures
 
 
-def _matching_pursuit(
-    other: Path, shared: Alignment, missing: Sequence[int], size: int, atoms: int
-) -> "dict[int, Mixture]":
+def _matching_pursuit(other: Path, shared: Alignment, missing: Sequence[int], size: int) -> "dict[int, Mixture]":
     """Express each missing token as a sum of shared tokens, computed in the table of the other model."""
     import torch
 
@@ -136,9 +133,8 @@ def _matching_pursuit(
         raise CheckpointError("the two tokenizers share no token, so others cannot be sums of shared ones.")
     begin_step(f"reading {donor.path}")
     table = torch.from_numpy(donor.array(donor.token_table))
-    ids, weights = pursue(
-        table[torch.from_numpy(shared.second)], table[torch.tensor(missing, dtype=torch.int64)], atoms
-    )
+    targets = table[torch.tensor(missing, dtype=torch.int64)]
+    ids, weights = pursue(table[torch.from_numpy(shared.second)], targets)
     origin = shared.first[ids.numpy()]
     return {n: (origin[k].tolist(), weights[k].tolist()) for k, n in enumerate(missing)}
 
