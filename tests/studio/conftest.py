@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 pytest.importorskip("starlette", reason="the studio's extra is not installed")
 
@@ -42,6 +42,16 @@ def session(results: Path) -> Session:
     return Session.open(results)
 
 
+@pytest.fixture(scope="session")
+def table(minilm: Path) -> np.ndarray:
+    """Read the token table by another library, in float64."""
+    return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+
+
+def quiet(fraction: float, message: str) -> None:
+    """Ignore progress."""
+
+
 def csv_rows(text: str) -> list[dict[str, str]]:
     """Read a file of values that the page saved."""
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
@@ -63,12 +73,17 @@ def key() -> Key:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """Write a page of two files, and something beside it that is none of its business."""
-    folder = tmp_path / "page"
+    return small_page(tmp_path)
+
+
+def small_page(beside: Path) -> Path:
+    """Write such a page."""
+    folder = beside / "page"
     folder.mkdir()
     (folder / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
     (folder / "studio.js").write_text("0", encoding="utf-8")
-    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
-    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (beside / "secret.txt").write_text("secret", encoding="utf-8")
+    (folder / "link.txt").symlink_to(beside / "secret.txt")
     return folder
 
 
@@ -86,20 +101,19 @@ def inside(client: TestClient, key: Key) -> TestClient:
     return client
 
 
-def require_browser(page: Path = PAGE) -> None:
+def require_browser() -> None:
     """Skip a test for want of a tool; on Linux, where CI is set, fail: there the tool is installed."""
-    if missing := lacking(page):
+    if missing := lacking(PAGE):
         (pytest.fail if os.environ.get("CI") and sys.platform == "linux" else pytest.skip)(missing)
 
 
 @pytest.fixture(scope="session")
 def look() -> Callable[..., dict[str, Any]]:
     """Show a source on the page, drive a browser through it, and give what that tells; nothing may be wrong."""
-    folder = Path(os.environ.get("STUDIO_PAGE", PAGE))  # of a bundle that is not in place yet
-    require_browser(folder)
+    require_browser()
 
     def looked(session: Session, script: str, **given: Any) -> dict[str, Any]:
-        with served(session, folder) as url:
+        with served(session) as url:
             result = driven(script, url=url, **given)
         assert result.pop("wrong", []) == []
         return result

@@ -21,7 +21,7 @@ from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
 
-from .conftest import csv_rows
+from .conftest import csv_rows, quiet
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
@@ -29,10 +29,6 @@ WORDS = ["a", "b", "c", "d", "e", "f"]
 def paragraphs(section: Section) -> list[str]:
     """Return the sentences of a section."""
     return [part for part in section.parts if isinstance(part, str)]
-
-
-def quiet(fraction: float, message: str) -> None:
-    """Ignore progress."""
 
 
 @pytest.fixture(scope="module")

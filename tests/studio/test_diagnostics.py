@@ -17,12 +17,12 @@ from whatwhere.studio.api.inspection import SuspiciousTokens
 from whatwhere.studio.session import Session
 
 from ..analysis.test_files import spoiled
-from .conftest import csv_rows, opened
+from .conftest import csv_rows, opened, quiet
 
 
 def examined(session: Session) -> SuspiciousTokens:
     """Run the job at once."""
-    return JOBS["diagnostics.examine"](session, {}, lambda share, said: None)
+    return JOBS["diagnostics.examine"](session, {}, quiet)
 
 
 def test_what_was_spoiled_is_found(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import base64
 import gzip
 import html
 import json
-import os
 import re
 from collections.abc import Callable
 from math import pi
@@ -176,10 +175,8 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
 
 
 def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
-    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path
 ) -> None:
-    folder = Path(os.environ.get("STUDIO_PAGE", export.PAGE))
-    monkeypatch.setattr(export, "PAGE", folder)
     page = export.render_page(fresh)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     (tmp_path / "frame.html").write_text(Shown(page, 800, "x")._repr_html_(), encoding="utf-8")
@@ -197,7 +194,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/diagnostics")
-    for said in ("Nearest to Max", "Suspicious rows of the token table", near.words[0]):
+    for said in ("Nearest to Max", "The overview counts and lists these rows", near.words[0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
     assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "20-tokens-by-pca.csv")

@@ -1,7 +1,6 @@
 """Overview: it shows what inspection finds, live and exported, of a model, of results, and of nothing."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from whatwhere.studio.api import EXPORTS, JOBS
 from whatwhere.studio.api.settings import Findings
 from whatwhere.studio.session import Session
 
-from .conftest import csv_rows
+from .conftest import csv_rows, quiet
 
 
 def overview(session: Session, **settings: Any) -> Findings:
     """Run the job at once."""
-    return JOBS["overview.inspected"](session, settings, lambda share, said: None)
+    return JOBS["overview.inspected"](session, settings, quiet)
 
 
 def parts(answer: Findings, name: str) -> Sequence[Part]:
@@ -71,7 +70,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session_module, "token_diagnostics", lambda subject: calls.append(subject) or diagnose(subject))
     session = Session.open(model)
     overview(session)
-    diagnosed = JOBS["diagnostics.examine"](session, {}, lambda share, said: None)
+    diagnosed = JOBS["diagnostics.examine"](session, {}, quiet)
     assert overview(session).headline
     assert EXPORTS["overview"](session) is not None
     assert len(calls) == 1
@@ -80,7 +79,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
     kept = Session.open(model)
     kept.keep_inspection(inspect(model))
     overview(kept)
-    JOBS["diagnostics.examine"](kept, {}, lambda share, said: None)
+    JOBS["diagnostics.examine"](kept, {}, quiet)
     assert len(calls) == 1
 
 
@@ -110,11 +109,8 @@ def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
     assert paragraph.startswith("No tensor was found to be the token table")
 
 
-def test_the_page_shows_it_live_and_exported(
-    look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]], model: Path, tmp_path: Path) -> None:
     session = Session.open(model)
-    monkeypatch.setattr(export, "PAGE", Path(os.environ.get("STUDIO_PAGE", export.PAGE)))
     file = export.write_page(session, tmp_path / "page.html")
     seen, answer = look(session, "overview.mjs", file=str(file)), overview(session)
     titles = [section.title for section in answer.sections]

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from reliability.browser import CHROMIUM, WEB, driven
+from reliability.browser import WEB, driven
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.jobs import Report, Stopped
@@ -23,22 +23,18 @@ from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack
 
 from ..running import fitting
-from .conftest import csv_rows
+from .conftest import csv_rows, require_browser
 
 node = pytest.mark.skipif(
     shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir(),
     reason="Node.js or the page's packages are missing: make page",
 )
-chromium = pytest.mark.skipif(
-    CHROMIUM is None or not (WEB / "node_modules" / "playwright-core").is_dir(),
-    reason="chromium or the page's packages are missing: apt install chromium; make page",
-)
-built = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page")
 
 
 @pytest.fixture(scope="module")
 def studio(minilm: Path) -> Iterator[dict[str, Any]]:
     """Run the program on the real model."""
+    require_browser()
     command = [sys.executable, "-m", "whatwhere", "studio", str(minilm), "--no-browser", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -67,27 +63,16 @@ def test_the_bundle_is_made_of_these_sources() -> None:
     assert "preact" in (PAGE / "THIRD-PARTY.txt").read_text(encoding="utf-8")
 
 
-@node
-@pytest.mark.skipif(not (WEB / "node_modules" / ".bin" / "tsc").exists(), reason="TypeScript is missing: make page")
-def test_the_types_of_the_page_hold() -> None:
-    done = subprocess.run(
-        [WEB / "node_modules" / ".bin" / "tsc", "--noEmit"], cwd=WEB, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "")
+PRETTIER = ("prettier/bin/prettier.cjs", "--check", "src/**/*.{ts,tsx}", "!src/types.ts", "build.mjs")
 
 
 @node
-@pytest.mark.skipif(not (WEB / "node_modules" / "prettier").exists(), reason="prettier is missing: make page")
-def test_the_typescript_is_formatted() -> None:
-    command = [
-        "node",
-        "node_modules/prettier/bin/prettier.cjs",
-        "--check",
-        "src/**/*.{ts,tsx}",
-        "!src/types.ts",
-        "build.mjs",
-    ]
-    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("program", [(".bin/tsc", "--noEmit"), PRETTIER], ids=["typed", "formatted"])
+def test_the_typescript_is_typed_and_formatted(program: tuple[str, ...]) -> None:
+    tool = WEB / "node_modules" / program[0]
+    if not tool.exists():
+        pytest.skip(f"{program[0]} is missing: make page")
+    done = subprocess.run(["node", tool, *program[1:]], cwd=WEB, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"run make format: {done.stdout}{done.stderr}"
 
 
@@ -111,9 +96,8 @@ def test_modules_of_the_page_and_answers_read_by_it(tmp_path: Path) -> None:
     assert result["bytes"]["values"] == [255]
 
 
-@node
-@chromium
 def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_path: Path) -> None:
+    require_browser()
     stopped = threading.Event()
 
     def count(session: Session, settings: Any, report: Report) -> dict[str, Any]:
@@ -143,8 +127,6 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_p
     assert result["unknown"]["message"] == "The studio answers nothing of this name."
 
 
-@built
-@chromium
 def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real: Session) -> None:
     card = api.card(real, {"token": "king"})
     near = api.neighbors(real, {"token": "king", "k": 5})
@@ -161,8 +143,6 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
         assert shown["values"] == [f"{each.score:.3f}" for each in side]
 
 
-@built
-@chromium
 def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Session) -> None:
     near = api.neighbors(real, {"token": "king", "k": 5}).lists
     rows = csv_rows(tokens["csv"])
@@ -178,8 +158,6 @@ def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Session) -> N
     )
 
 
-@built
-@chromium
 def test_the_page_is_used_by_keyboard_and_by_address(tokens: dict[str, Any]) -> None:
     # The key is gone from the address.
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#/tokens\?token=king&k=5&a=man&b=king&c=woman", tokens["address"])
@@ -195,8 +173,6 @@ def test_the_page_is_used_by_keyboard_and_by_address(tokens: dict[str, Any]) -> 
     assert tokens["refused"].startswith("no token of ")
 
 
-@built
-@chromium
 def test_nothing_leaves_this_machine_and_nobody_is_shut_out(tokens: dict[str, Any]) -> None:
     assert tokens["wrong"] == tokens["violations"] == []
     assert tokens["webgl"] is False

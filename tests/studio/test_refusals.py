@@ -7,6 +7,8 @@ import pytest
 from whatwhere.errors import WhatWhereError
 from whatwhere.studio.api import JOBS, QUERIES
 
+from .conftest import quiet
+
 ASK, WALK = {"text": "First(6,2,1)"}, {"text": "A cat", "tokens": "loaded", "scheme": "model"}
 LEARNED = {"text": "Max(1)", "tokens": "loaded", "scheme": "none"}
 REFUSED: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {
@@ -81,7 +83,7 @@ REFUSED: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {
 @pytest.mark.parametrize(("opened", "name"), REFUSED, ids=map(" ".join, REFUSED))
 def test_what_is_refused(request: pytest.FixtureRequest, opened: str, name: str) -> None:
     session = request.getfixturevalue(opened)
-    report = [lambda fraction, message: None] if name in JOBS else []
+    report = [quiet] if name in JOBS else []
     for settings, words in REFUSED[opened, name]:
         with pytest.raises(WhatWhereError, match=words):
             {**QUERIES, **JOBS}[name](session, settings, *report)

@@ -1,7 +1,6 @@
 """The report of a comparison in a real browser: opened from the disk, beside its results.json, and under attack."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,10 @@ from ..comparison.made_up import hostile_folder
 
 
 @pytest.fixture
-def opened(
-    look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, Any]]:
+def opened(look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Write the report of a folder, open it in a browser, and give what that tells."""
 
     def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
-        monkeypatch.setattr(export, "PAGE", Path(os.environ.get("STUDIO_PAGE", export.PAGE)))
         file = export.write_page(Session.open(folder), tmp_path / "report.html")
         result = look(fresh, "report.mjs", file=str(file), **given)
         assert result["opened"] == dict.fromkeys(result["views"], 0)

@@ -16,9 +16,7 @@ from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
 
-
-def quiet(fraction: float, message: str) -> None:
-    """Report to nobody."""
+from .conftest import quiet
 
 
 def saved(results: Path, run: str) -> np.ndarray:

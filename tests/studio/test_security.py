@@ -16,7 +16,8 @@ from whatwhere.studio import server
 from whatwhere.studio.server import BLOCKED, CONNECTIONS, LARGEST_REQUEST, Key, bound, create_app, served
 from whatwhere.studio.session import Session
 
-ADDRESS = "http://127.0.0.1:4321"
+from .conftest import ADDRESS, small_page
+
 QUESTION = "/query/about"
 
 
@@ -85,14 +86,7 @@ def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Session
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     """Serve a page beside which something lies that is none of its business, linked into its folder."""
-    folder = tmp_path_factory.mktemp("attacked")
-    page = folder / "page"
-    page.mkdir()
-    (page / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
-    (page / "studio.js").write_text("0", encoding="utf-8")
-    (folder / "secret.txt").write_text("secret", encoding="utf-8")
-    (page / "link.txt").symlink_to(folder / "secret.txt")
-    with served(Session.open(), Path(page)) as url:
+    with served(Session.open(), small_page(tmp_path_factory.mktemp("attacked"))) as url:
         yield enter(url)
 
 

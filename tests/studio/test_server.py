@@ -23,8 +23,7 @@ from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
 from ..running import fitting
-
-ADDRESS = "http://127.0.0.1:4321"
+from .conftest import ADDRESS
 
 built = pytest.mark.skipif(
     not (PAGE / "index.html").is_file(), reason="the page is not bundled: make page, which needs Node.js"

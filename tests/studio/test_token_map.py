@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from whatwhere.analysis.token_map import NeighborsKept, TokenMap, make_map
 from whatwhere.errors import SettingError, ShapeError, TextError
@@ -19,13 +18,7 @@ from whatwhere.studio.api import JOBS, token_map
 from whatwhere.studio.jobs import Report, Stopped, run_in_subprocess
 from whatwhere.studio.session import Corpus, Session
 
-from .conftest import csv_rows
-
-
-@pytest.fixture(scope="module")
-def table(minilm: Path) -> np.ndarray:
-    """Give the table, read by another library, in float64."""
-    return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+from .conftest import csv_rows, quiet
 
 
 def test_points_are_the_principal_components(real: Session, fresh: Session, table: np.ndarray) -> None:
@@ -127,7 +120,7 @@ def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         return TokenMap("tsne", table[:, :2], NeighborsKept(0.5, settings["k"], 100, 0.1), None)
 
     monkeypatch.setattr(token_map, "run_in_subprocess", made)
-    drawn = token_map.draw(session, {"method": "tsne"}, lambda fraction, message: None)
+    drawn = token_map.draw(session, {"method": "tsne"}, quiet)
     np.testing.assert_array_equal(sent[0], session.table().weight[drawn.ids])
     assert drawn.ids.max() > 200
 
@@ -138,12 +131,12 @@ def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.Mo
     np.testing.assert_allclose(result.coordinates, make_map(table, "pca", k=3).coordinates)
     assert reports[0] == "starting"
     with pytest.raises(ShapeError, match="at least 16 rows"):
-        run_in_subprocess(make_map, lambda share, said: None, table=table[:9], method="tsne")
+        run_in_subprocess(make_map, quiet, table=table[:9], method="tsne")
 
     session, kept = Session.open(), TokenMap("tsne", result.coordinates, NeighborsKept(0.5, 10, 20, 0.1), None)
     monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: kept)
     assert token_map.points(session, {"method": "tsne"}).kept is None
-    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).kept.share == 0.5
+    assert JOBS["maps.draw"](session, {"method": "tsne"}, quiet).kept.share == 0.5
     assert token_map.points(session, {"method": "tsne"}).kept is not None
     assert token_map.points(session, {"method": "umap"}).kept is None
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from whatwhere.analysis.analogies import Rule
@@ -15,12 +14,6 @@ from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
 
 from .conftest import opened
-
-
-@pytest.fixture(scope="module")
-def table(minilm: Path) -> np.ndarray:
-    """Give the table, read by another library, in float64."""
-    return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
 
 
 @pytest.fixture(scope="module")

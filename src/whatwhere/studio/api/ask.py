@@ -4,18 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from jaxtyping import Float
-
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
-from whatwhere.report.section import Section, Table
-from whatwhere.report.text import decimals
-from whatwhere.studio.api.settings import ExportedView, columns, query
+from whatwhere.report.section import Section
+from whatwhere.studio.api.settings import ExportedView, query
 from whatwhere.studio.schemes import find_run, first_names, run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
-    from whatwhere.comparison.answers import Answer, Answers
+    from whatwhere.comparison.answers import Answers
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
@@ -105,12 +101,13 @@ def exported(session: Session) -> ExportedView | None:
     """Return the first question with the answers and attention of the first run of each scheme."""
     first = begin(session) | {"seeds": str(find_run(session, first_names(session)[0]).seed)}
     question = {"text": first["text"], "positions": "", "seeds": first["seeds"]}
+    from whatwhere.report.answers import parts  # and with it torch
+
     try:
         asked = answers(session, question)
     except WhatWhereError:
         return None
-    heads = [_heads_table(asked, run, one) for run, one in zip(asked.runs, asked.answers.answers, strict=False)]
-    section = Section("ask", "Answers, and what the models attend to", [_table(asked), *heads])
+    section = Section("ask", "Answers", [*parts(asked.answers)])
     return ExportedView([("ask.answers", question)], begin=first, sections=[section])
 
 
@@ -132,30 +129,3 @@ def _seed(written: str) -> int | Literal["all"] | None:
     if not (written.isascii() and written.isdecimal() and len(written) < 20):
         raise SettingError(f"seeds must be {MEDIAN}, {ALL_SEEDS} or a seed of the comparison, but is {written[:40]!r}.")
     return int(written)
-
-
-def _table(asked: Asked) -> Table:
-    found = asked.answers
-    tops = [", ".join(f"{each.token} {decimals(each.probability, 4)}" for each in one.top) for one in found.answers]
-    judged = ["–" if one.correct is None else "yes" if one.correct else "no" for one in found.answers]
-    values = {
-        "run": asked.runs,
-        "most probable tokens": [*tops, *(one.reason.partition("\n")[0] for one in found.without)],
-        "correct": [*judged, *("–" for _ in found.without)],
-    }
-    known_answer = "" if found.correct is None else f"; correct is {found.correct}"
-    return columns(f"{' '.join(found.tokens)}{known_answer}", values, shorten="never")
-
-
-def _heads_table(asked: Asked, run: str, answer: "Answer") -> Table:
-    """Return the weights of the keys at the query whose output is the answer, by layer and head."""
-    tokens, at = asked.answers.tokens, answer.at
-    caption = f"{run}: attention weights at {tokens[at]}, token {at}, whose output is the answer"
-    keys = [f"{n} {token}" for n, token in enumerate(tokens)]
-    return columns(caption, {"key": keys, **by_head(np.stack(answer.attention)[:, :, at])})
-
-
-def by_head(weights: Float[np.ndarray, "layers heads n"]) -> dict[str, Float[np.ndarray, " n"]]:
-    """Return the weights of each head, by its name."""
-    layers, heads, _ = weights.shape
-    return {f"layer {n}, head {m}": weights[n, m] for n in range(layers) for m in range(heads)}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Int64
@@ -13,9 +12,9 @@ from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 from whatwhere.report import inspection as texts
 from whatwhere.report.diagnostics import none_suspected
-from whatwhere.report.section import Part, Section, Table
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import capital
-from whatwhere.studio.api.settings import ExportedView, Findings, columns, in_steps, query
+from whatwhere.studio.api.settings import ExportedView, Findings, in_steps, query
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -86,21 +85,8 @@ def examine(session: Session, report: Report) -> SuspiciousTokens:
 
 def exported_diagnostics(session: Session) -> ExportedView:
     """Return the answer for an exported page, whose overview lists the rows for readers without JavaScript."""
-    found = examine(session, {}, lambda fraction, message: None).found
-    lists: dict[str, Any] = {
-        "under-trained": found.under_trained,
-        "far from the others": found.far,
-        "unreachable": found.unreachable,
-        "zero": found.zero,
-        "NaN or infinite": found.not_finite,
-        "beyond the vocabulary": found.beyond_vocabulary,
-    }
-    counts = {name: "not known" if isinstance(each, Missing) else f"{each.count:,}" for name, each in lists.items()}
-    counts |= {"duplicates": f"{found.duplicates.rows:,}", "hubs": f"{len(found.hubs.rows):,}"}
-    table = columns("Suspicious rows of the token table", {"list": counts, "rows": counts.values()})
-    text = ["The overview lists these rows, under Diagnostics of the token table."]
-    sections = [Section("lists", "Suspicious rows", [table])]
-    return ExportedView([("diagnostics.examine", {})], sections=sections, text=text)
+    text = "The overview counts and lists these rows, under Diagnostics of the token table."
+    return ExportedView([("diagnostics.examine", {})], text=[text])
 
 
 def _examined(session: Session, report: Report) -> SuspiciousTokens:

@@ -9,7 +9,6 @@ from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
 from whatwhere.report.section import Chart, Part, Section, Series
-from whatwhere.report.text import percent
 from whatwhere.studio.api.settings import ExportedView, Findings, columns, query
 from whatwhere.studio.schemes import find_run, first_names
 from whatwhere.studio.session import Session
@@ -145,18 +144,12 @@ def exported_attention(session: Session) -> ExportedView:
 
 
 def _frames_section(view: Frames) -> Section:
-    """Return where the tokens of a run are at the beginning and at the end, and its loss."""
+    """Return the norms of the tokens of a run at the beginning and at the end, and its loss."""
     parts: list[Part] = [] if view.missing is None else [f"There is no token table to show: {view.missing}"]
     if view.frames is not None:
-        planes, norms = view.frames.planes, view.frames.norms
-        shares = [percent(float(np.sum(planes[of].variance_explained)), 0) for of in ("table", "change")]
-        text = f"At the end the planes show {shares[0]} of the variance of the rows and {shares[1]} of the changes'."
-        table, change = planes["table"].points, planes["change"].points
-        values = {"token": view.words, "norm of E0": norms[0], "norm of E": norms[-1]}
-        for name, points in {"E0": table[0], "E": table[-1], "E − E0": change[-1]}.items():
-            values |= {f"{name}, x": points[:, 0], f"{name}, y": points[:, 1]}
-        shown = {name: column[:_SHOWN] for name, column in values.items()}
-        parts += [text, columns(f"{view.run}: its tokens on planes", shown)]
+        norms = {"norm of E0": view.frames.norms[0], "norm of E": view.frames.norms[-1]}
+        shown = {name: column[:_SHOWN] for name, column in {"token": view.words, **norms}.items()}
+        parts.append(columns(f"{view.run}: its tokens", shown))
     losses = {"step": view.loss_steps, "loss": view.losses}
     parts.append(columns(f"{view.run}: cross-entropy of the batch", losses, shorten="evenly"))
     return Section("replay", "Training replay", parts)
