@@ -36,7 +36,7 @@ if (given.fingerprint) {
   result.replayed = await violations(page);
 }
 
-result.opened = await opened(page, "main figure, main .note");
+result.opened = await opened(page, "main figure, main .note, main .answer");
 await context.close();
 
 const plain = await watched(started, { javaScriptEnabled: false });
