@@ -258,20 +258,6 @@ def test_sinks_and_key_heads_of_mimo_are_those_of_windows() -> None:
         ww.from_huggingface({**config.to_dict(), "swa_rope_theta": 5.0})
 
 
-def test_a_rotary_dim_that_is_not_read_must_agree() -> None:
-    """MiniMax-M3's code in transformers rotates by the fraction alone."""
-    config = {**config_of("minimax_m3_vl_text").to_dict(), "rotary_dim": 16}
-    with pytest.raises(ww.errors.SettingError, match=r"rotary_dim is 16, but the code .* would be 8:"):
-        ww.from_huggingface(config)
-
-
-def test_two_attentions_of_longcat_are_two_layers() -> None:
-    config = config_of("longcat_flash")
-    description = ww.from_huggingface(config)
-    attentions = [own for layer in model_of(config).model.layers for own in layer.self_attn]
-    assert len(attentions) == description.layers == 2 * config.num_layers
-
-
 def test_latent_heads_of_dots3_are_those_of_its_layers() -> None:
     """By its modules; and by the keys of published files, which name the heads of windows once."""
     config = config_of("dots3_note_text")

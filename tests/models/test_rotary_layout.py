@@ -3,13 +3,9 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers.models.gptj.modeling_gptj import GPTJAttention
-from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 import whatwhere as ww
 from whatwhere import rotary_layout
-
-from .tiny import config_of
 
 HEADS, KEY_HEADS, HEAD_DIM, DIM = 4, 2, 8, 12
 
@@ -68,23 +64,6 @@ def test_activations_move_as_weights_do() -> None:
     heads = (x @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     moved = (x @ rotary_layout.to_interleaved(weight, HEADS).T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     torch.testing.assert_close(rotary_layout.to_interleaved(heads, HEADS), moved)
-
-
-def test_gptj_as_a_llama() -> None:
-    """The same weights in a module that pairs interleaved and, moved, in one that does not."""
-    gptj_config = config_of("gptj", rotary_dim=16, attn_pdrop=0.0, resid_pdrop=0.0)
-    llama_config = config_of("llama", num_key_value_heads=4)
-    theirs, llama = GPTJAttention(gptj_config, layer_idx=0).eval(), LlamaAttention(llama_config, layer_idx=0).eval()
-    with torch.no_grad():
-        for name in ("q_proj", "k_proj"):
-            getattr(llama, name).weight.copy_(rotary_layout.to_half(getattr(theirs, name).weight, 4))
-        llama.v_proj.weight.copy_(theirs.v_proj.weight)
-        llama.o_proj.weight.copy_(theirs.out_proj.weight)
-    x, at = torch.randn(1, 7, 64), torch.arange(7)[None]
-    mask = torch.zeros(1, 1, 7, 7).masked_fill(~ww.positions(7).mask(), -1e9)
-    wanted = theirs(x, attention_mask=mask, position_ids=at)[0]
-    mine = llama(x, position_embeddings=LlamaRotaryEmbedding(llama_config)(x, at), attention_mask=mask)[0]
-    torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-6)
 
 
 def test_gradients_flow_back_to_their_rows() -> None:

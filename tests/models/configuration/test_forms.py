@@ -139,11 +139,6 @@ def test_paths(tmp_path: Path) -> None:
     assert ww.read(tmp_path) == ww.read(str(tmp_path)) == ww.read(tmp_path / "config.json") == wanted
 
 
-def test_a_configuration_of_transformers() -> None:
-    config = config_of("qwen2")
-    assert ww.read(config) == ww.read(config.to_dict()) == ww.read(json.loads(config.to_json_string()))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -165,13 +165,3 @@ def test_latent_attention_scales_by_the_square_of_the_gain() -> None:
     assert description.scale == pytest.approx(source.DeepseekV3Attention(config, 0).scaling, rel=1e-12)
     assert description.scale == pytest.approx(16**-0.5 * (0.1 * log(4) + 1) ** 2)
     assert description.wheres()[0].scale == description.scale
-
-
-def test_pin_llama_with_half_a_head_is_refused_here_and_broken_there() -> None:
-    """Transformers turns 16 features by default, and fails for a scaled kind: 8 numbers for 16 features."""
-    config = config_of(
-        "llama", rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
-    )
-    assert rotary_of(config)(torch.zeros(1), SHORT)[0].shape[-1] == 16
-    with pytest.raises(ww.errors.SettingError, match="heads of 'llama' are rotated whole"):
-        ww.from_huggingface(config)

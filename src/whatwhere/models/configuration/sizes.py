@@ -50,7 +50,6 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
         max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
         segments=0 if kind.segments is None else keys.whole("type_vocab_size", default=kind.segments, least=0),
         causal=causal and not turned and part != "encoder",
-        rotary_part=None if kind.head_dim_parts is None else keys.whole(kind.head_dim_parts[1], most=MAX_FEATURES),
         output_dim=None if kind.output_dim is None else keys.whole(kind.output_dim),
         extra_rows=kind.extra_rows,
         notes=tuple(notes),
@@ -65,7 +64,8 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
         key_heads = keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS)
     _require_shared(num_heads, key_heads)
     usual = Heads(num_heads, key_heads, _read_head_dim(kind, keys, names, dim, num_heads))
-    model = replace(model, heads=(usual,) * model.layers)
+    part_dim = None if kind.head_dim_parts is None else keys.whole(kind.head_dim_parts[1], most=MAX_FEATURES)
+    model = replace(model, heads=(usual,) * model.layers, rotary_part=part_dim)
     if kind.heads is not None:
         heads = HEADS[kind.heads.name](keys, model, kind.layers or Layers(), **kind.heads.settings)
         for each in heads:
