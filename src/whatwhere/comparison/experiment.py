@@ -269,6 +269,11 @@ def planned(
         subject = make_task(task, chosen.direction, chosen.trained, paths, own, show)
     elif chosen.trained is not None or files or tokenizer is not None:
         raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
+    elif (made_for := getattr(task, "direction", chosen.direction)) != chosen.direction:
+        raise SettingError(
+            f"the task was made for direction={made_for!r}, but the model has {chosen.direction!r}: pass "
+            f"direction={made_for!r}."
+        )
     else:
         subject = task
     plans = make_plans(requested, vary, subject, chosen, model)

@@ -29,7 +29,6 @@ from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
-from whatwhere.where.binding import Where
 
 _SLOW_FROM = 1 << 23
 """Bytes of a text that take seconds to tokenize."""
@@ -167,8 +166,12 @@ def rehearse(plan: Job) -> ModelRecord | None:
     test_set = task.test_set(max(task.trained), 1)
     own = None if plan.model is None else check_model(plan.model, plan.scheme, task, settings)
     model = build_model(plan.scheme, 0, task, settings, plan.model)
-    if settings.direction == "encoder":
-        _require_later_keys(plan.scheme, model.layer_wheres)
+    parts = [part for where in model.layer_wheres for part in (where.query_key, where.score)]
+    if settings.direction == "encoder" and any(part is not None and part.causal_only for part in parts):
+        raise SettingError(
+            f"the scheme {name_of(plan.scheme)!r} supports causal attention only, but an encoder attends to later keys."
+            "\nLeave it out, or compare decoders: direction='decoder'."
+        )
     with torch.no_grad():
         ids = test_set.ids.to(settings.resolved_device)
         p = evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
@@ -179,12 +182,3 @@ def rehearse(plan: Job) -> ModelRecord | None:
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own
-
-
-def _require_later_keys(scheme: SchemeLike, wheres: Sequence[Where]) -> None:
-    for where in wheres:
-        if any(part is not None and part.causal_only for part in (where.query_key, where.score)):
-            raise SettingError(
-                f"the scheme {name_of(scheme)!r} supports causal attention only, but an encoder attends to later keys."
-                "\nLeave it out, or compare decoders: direction='decoder'."
-            )

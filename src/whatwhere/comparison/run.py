@@ -44,14 +44,9 @@ class Job:
     """What to run: all that a process on any machine needs.
 
     Args:
-        scheme: a name, or a pair of a name and the function that builds it.
-        seed: of tokens, layers and batches.
-        task: to train and test.
-        settings: of the comparison.
+        scheme, seed, task, settings, start, model: of the run.
         label: name of the results; "" is that of the scheme.
         varied: what differs from the settings of the comparison.
-        start: the kept model that it starts from; None begins anew.
-        model: builds a model of the caller's own; None is our Transformer.
         channel: a file that receives the number of steps done, where the run's machine has its folder; a file `stop`
             beside it ends the run, and so does the removal of the folder. None reports nothing.
         versions: of the packages that numbers depend on, where the comparison began; None allows any.
