@@ -102,20 +102,24 @@ class Downloads:
 def print_report(report: Iterable[Section | Part], rows: int = ROWS, console: "Console | None" = None) -> None:
     """Print sections below their titles; between them tables and lines, which are not broken."""
     console = console or new_console()
-    apart = False
+    before: Section | Part = ""
     for each in report:
+        if not each:
+            continue
+        if (isinstance(each, Section) and before) or (isinstance(each, str) and not isinstance(before, str)):
+            console.print()  # tables have an empty line above their captions
         if isinstance(each, Section):
-            console.print(f"\n{visible(each.title)}", style="bold", soft_wrap=True)
+            console.print(visible(each.title), style="bold", soft_wrap=True)
             for part in each.parts:
                 if isinstance(part, str):
                     console.print(f" {visible(part)}")
                 else:
                     _print_table(part, console, rows)
-        elif not isinstance(each, str):
+        elif isinstance(each, str):
+            console.print(visible(each), soft_wrap=True)
+        else:
             _print_table(each, console, rows)
-        elif each:
-            console.print(f"{chr(10) * apart}{visible(each)}", soft_wrap=True)
-        apart = not isinstance(each, str)
+        before = each
 
 
 def _print_table(part: Table | Chart, console: "Console", rows: int) -> None:
