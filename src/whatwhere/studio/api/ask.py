@@ -11,7 +11,7 @@ from whatwhere.studio.schemes import find_run, first_names, run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
-    from whatwhere.comparison.answers import Answers
+    from whatwhere.comparison.answers import Answer, Answers, NoAnswer
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
@@ -86,10 +86,11 @@ def answers(session: Session, *, text: str, positions: str = "", seeds: str = ME
     usual = ask(results, text, seed=seed)
     shown = usual if moved is None else ask(results, text, seed=seed, positions=moved)
     names = {(run.scheme, run.seed): run_name(run) for run in results.runs}
+    asked: list[Answer | NoAnswer] = [*shown.answers, *shown.without]
     slots = [n for n, token in enumerate(shown.tokens) if token in _DIGITS]
     return Asked(
         answers=shown,
-        runs=[names[one.scheme, one.seed] for one in (*shown.answers, *shown.without)],
+        runs=[names[one.scheme, one.seed] for one in asked],
         usual=None if moved is None else usual,
         seeds=results.seeds,
         causal=results.record.settings.direction == "decoder",
