@@ -121,7 +121,7 @@ def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
     made = CONFIG_MAPPING[model_type]
     with quiet():
         try:
-            return made(**{**_shrunk(made()), **settings})
+            return made(**{**shrunk(made()), **settings})
         except Exception as problem:
             raise SettingError(
                 f"a tiny configuration of {model_type!r} was refused by transformers: {problem}.\n"
@@ -129,14 +129,14 @@ def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
             ) from problem
 
 
-def _shrunk(config: "PreTrainedConfig") -> dict[str, Any]:
+def shrunk(config: "PreTrainedConfig") -> dict[str, Any]:
     """Return keyword arguments of a configuration like this one, and like those in it, but tiny."""
     values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
     keep = _kept_layers(values)
     made: dict[str, Any] = {}
     for key, value in values.items():
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
-            made[key] = {**_shrunk(value), "model_type": value.model_type}
+            made[key] = {**shrunk(value), "model_type": value.model_type}
         elif key in SIZES and isinstance(value, int) and not isinstance(value, bool) and value > 0:
             made[key] = SIZES[key]
         elif key in LAYER_KEYS and isinstance(value, int):
@@ -159,7 +159,7 @@ def _tiny_like(config: "PreTrainedConfig") -> "PreTrainedConfig":
     width = next((values[key] for key in WIDTHS if isinstance(values.get(key), int)), 64)
     named = values.get("head_dim")
     head_dim: int = named if isinstance(named, int) else width // max(heads, 1)
-    made = {key: value for key, value in _shrunk(config).items() if key not in KEPT}
+    made = {key: value for key, value in shrunk(config).items() if key not in KEPT}
     made |= {key: 2 * max(head_dim, 32) for key in made if key in WIDTHS}
     made |= {key: 2 for key in made if key in (*HEAD_COUNTS, *KEY_HEAD_COUNTS) and made[key] > 1}
     kept = {key: value for key, value in values.items() if key not in ("model_type", "architectures", "auto_map")}
