@@ -56,7 +56,7 @@ RESULTS = (
     Picture("compare", "#/compare", 1640),
     Picture("replay", "#/replay?run=rotary-0&at=20", 1060),
     Picture("attention", "#/attention?run=rotary-0", 850),
-    Picture("ask", "#/ask?run=alibi-0&positions=0,1,2,3,4,5,6,2", 1420, until=".heads canvas"),
+    Picture("ask", "#/ask?run=alibi-0&positions=0,1,2,3,4,5,6,2", 1420, until=".heads image"),
 )
 
 
