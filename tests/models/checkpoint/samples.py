@@ -3,7 +3,7 @@
 import io
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,15 @@ def write_gguf(path: Path, arch: str, keys: Mapping[str, Any], tensors: Mapping[
     """Write keys, named without their architecture, and arrays or bytes of a type, by the package of the format."""
     import gguf
 
-    writer = gguf.GGUFWriter(path, arch, split_max_tensors=split)
-    adding: dict[type, Callable[[str, Any], None]] = {
-        bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
-    }  # fmt: skip
+    writer: Any = gguf.GGUFWriter(path, arch, split_max_tensors=split)
+    kinds: dict[type, Any] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+    }
     for name, value in keys.items():
-        add = adding.get(type(value), writer.add_array)
+        add = kinds.get(type(value), writer.add_array)
         add(name if name.startswith("tokenizer.") else f"{arch}.{name}", value)
     for name, value in tensors.items():
         array, kind = value if isinstance(value, tuple) else (value, None)
