@@ -5,6 +5,7 @@ import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -163,10 +164,13 @@ def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
-def test_damage_of_a_zip(write: Any, tmp_path: Path) -> None:
+def test_damage_of_a_zip(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path := tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((100, 100)))
     whole = path.read_bytes()
     path.write_bytes(whole[:-30])
     refused(path, "it cannot be read")
     path.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
     refused(path, "it cannot be read: ", read=lambda path: Checkpoint.open(path).array("x", [0]))
+    path.write_bytes(whole)
+    monkeypatch.setattr(np, "frombuffer", Mock(side_effect=MemoryError))
+    refused(path, "needs more memory than is free", read=lambda path: Checkpoint.open(path).array("x", [0]))

@@ -49,6 +49,7 @@ repair(rows="median") -> SettingError: covariance, subtokens
 repair(ids=range(37)) -> CheckpointError: no row that is not to be repaired
 repair() -> SettingError: nothing to repair
 move(folder, method="best") -> SettingError: knows only: subtokens, omp
+move(no_tokens) -> CheckpointError: has no tokens
 move(folder / "tokenizer.json", method="omp") -> CheckpointError: holds no token table for its 35 tokens
 layout("half") -> CheckpointError: has the half layout already: as its model type has
 layout("neighbors") -> SettingError: knows only: interleaved, half
@@ -96,7 +97,8 @@ def names(save: Save, tmp_path: Path) -> dict[str, Any]:
     Tokenizer(prefixed).save(str(tmp_path / "with_prefix" / "tokenizer.json"))
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
-    paths = {name: tmp_path / name for name in ("without_tokenizer", "with_prefix", "empty", "binary")}
+    Tokenizer(models.WordLevel({})).save(str(tmp_path / "no_tokens"))
+    paths = {name: tmp_path / name for name in ("without_tokenizer", "with_prefix", "empty", "binary", "no_tokens")}
     return {
         **paths, "folder": folder, "file": file, "of": of, "resize": operation(surgery.resize_checkpoint),
         "trim": operation(surgery.trim_checkpoint), "repair": operation(surgery.repair_checkpoint),

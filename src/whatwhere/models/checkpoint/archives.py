@@ -54,7 +54,7 @@ _READERS = {
 }
 _ZIP_ERRORS = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
-    ValueError, LookupError, OverflowError, OSError, MemoryError,
+    ValueError, LookupError, OverflowError, OSError,
 )  # fmt: skip
 """Exceptions of the module zipfile for files that it cannot read."""
 
@@ -178,6 +178,8 @@ def _own_errors(file: File) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
+    except MemoryError:
+        raise file.wrong("it needs more memory than is free", "Of a .npy file some rows can be read.") from None
     except _ZIP_ERRORS as problem:
         raise file.damaged(f"it cannot be read: {str(problem) or type(problem).__name__}") from None
 

@@ -83,8 +83,9 @@ def _older(folder: Path) -> "Tokenizer | str":
             raise
         reason = visible(" ".join(str(problem).split()))[:200] or type(problem).__name__
         return f"{NO_TOKENIZER}, and transformers builds none of {name}: {reason}"
-    texts = {number: token for token, number in built.get_vocab().items()}
-    if any(word and texts.get(n) != word for n, word in enumerate(words)):
+    numbers = built.get_vocab()
+    last = {word: n for n, word in enumerate(words)}  # of equal lines, which are read without blanks at their ends
+    if any(word and n not in (numbers.get(word), numbers.get(word.rstrip())) for word, n in last.items()):
         return f"{NO_TOKENIZER}, and that which transformers builds has other tokens than {name}"
     return built
 

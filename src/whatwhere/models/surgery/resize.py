@@ -1,5 +1,6 @@
 """Resize the vocabulary or the position table of a checkpoint."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -216,7 +217,8 @@ def _notes_on_new_rows(change: "Rearrangement", pieces: Mapping[int, list[int]],
             f"the rows of new tokens are sampled by {rows}, seed {change.seed}: they differ, and need training"
         )
     made_of = {n: tuple(sorted(ids)) for n, ids in pieces.items() if rows == "subtokens" or change.sampled[n]}
-    equal = [n for n, own in made_of.items() if list(made_of.values()).count(own) > 1]
+    times = Counter(made_of.values())
+    equal = [n for n, own in made_of.items() if times[own] > 1]
     if len(equal) > 1 and rows in ("mean", "subtokens"):
         named = ", ".join(f"#{n}" for n in equal[:8]) + (", ..." if len(equal) > 8 else "")
         notes.append(

@@ -69,6 +69,8 @@ def move_to_tokenizer(
         raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
     built(new_contents)  # raises an error if it is not a tokenizer
     old, new = by_id(copy.path, ids_of(contents).items()), by_id(file, ids_of(new_contents).items())
+    if not new:
+        raise CheckpointError(f"{file} has no tokens.\nPass another tokenizer.")
     tables = vocabulary_tensors(copy)
     rows = tables[0].shape[0]
     old_keys, new_keys = token_keys(old, new)

@@ -1,6 +1,7 @@
 """Add tokens to tokenizer.json, or remove and renumber them: as JSON, so that unknown fields are kept."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -53,12 +54,12 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     A text is refused that is empty, is a token already or the spelling of one, occurs twice, or is encoded as other
     added tokens.
     """
-    known, before = ids_of(contents), built(contents)
+    known, before, times = ids_of(contents), built(contents), Counter(texts)
     for text in texts:
         why = "is empty" if not text else _why_not_new(before, text, known)
         if why is not None:
             raise TokenError(f"the token {quoted(text)} {why}.\nChoose others.")
-        if texts.count(text) > 1:
+        if times[text] > 1:
             raise TokenError(f"{quoted(text)} occurs twice among the tokens to add.\nPass each token once.")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
     first = max(known.values(), default=-1) + 1
