@@ -270,6 +270,7 @@ def test_model2vec(tmp_path: Path, case: str) -> None:
     assert ww.inspect(path).sizes.parameters == learned  # shared rows once
     assert_allclose(checkpoint.array("embeddings"), right, rtol=1e-6)
     assert_allclose(checkpoint.array("embeddings", [5, 0, 5]), right[[5, 0, 5]], rtol=1e-6)
+    assert checkpoint.tensor("embeddings").is_floating_point()
     cosine = right[1] @ right[2] / np.linalg.norm(right[1]) / np.linalg.norm(right[2])
     assert token_similarity(path, ("cat", "sat")).cosine == pytest.approx(cosine, abs=1e-6)
     with pytest.raises(CheckpointError, match="model2vec"):
