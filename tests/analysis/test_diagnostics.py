@@ -1,5 +1,6 @@
 """Diagnostics: rows are found where they were planted, none where there are none, and some in a real model."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -209,3 +210,13 @@ def test_the_configuration_takes_precedence_and_unusual_spreads_have_no_rule() -
 def test_one_row_and_equal_rows_do_not_break_it() -> None:
     assert initial_scale(np.ones((1, 4)), np.arange(0)).std == 0
     assert initial_scale(np.ones((9, 4)), np.arange(9)).rule is None
+
+
+def test_equal_rows_are_sought_in_little_memory() -> None:
+    table = np.random.default_rng(0).standard_normal((60_000, 2)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        diagnostics(table)
+        assert tracemalloc.get_traced_memory()[1] < 140 * len(table)
+    finally:
+        tracemalloc.stop()

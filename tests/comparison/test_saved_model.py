@@ -66,6 +66,7 @@ def changed(results: Comparison, folder: Path, how: Callable[[dict[str, torch.Te
         (lambda t: t.update(more=torch.ones(1)), "more is not the same"),
         (lambda t: t.update({"norm.weight": torch.ones(3)}), "norm.weight is not the same"),
         (lambda t: t.update({"input.tokens.weight": torch.ones(20, 8)}), "input.tokens.weight is not the same"),
+        (lambda t: t.update({"input.tokens.weight": torch.tensor(1.0)}), "is not the same"),
         (lambda t: t.pop("blocks.1.qkv.weight"), "blocks.1.qkv.weight is not the same"),
     ],
 )

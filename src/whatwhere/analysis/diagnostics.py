@@ -230,15 +230,13 @@ def _threshold(cosines: np.ndarray) -> float:
 
 def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], ...]:
     # By hash first: keeping the bytes of all rows would take the memory of a second table.
-    first: dict[int, int] = {}
-    alike: dict[int, list[int]] = {}
+    hashes = np.empty(len(valid), np.int64)
     for part in row_blocks(len(valid), _BLOCK):
-        for row in valid[part].tolist():
-            key = hash(table[row].tobytes())
-            if (earlier := first.setdefault(key, row)) != row:
-                alike.setdefault(key, [earlier]).append(row)
+        hashes[part] = [hash(row.tobytes()) for row in table[valid[part]]]
+    order = np.argsort(hashes, kind="stable")
+    repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
     exact: dict[bytes, list[int]] = {}
-    for row in (row for rows in alike.values() for row in rows):
+    for row in np.sort(valid[order[np.union1d(repeated, repeated + 1)]]).tolist():
         exact.setdefault(table[row].tobytes(), []).append(row)
     return tuple(sorted(tuple(rows) for rows in exact.values() if len(rows) > 1))
 

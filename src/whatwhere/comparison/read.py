@@ -322,7 +322,7 @@ class OwnScores(Scored):
             identity="",
         )
 
-    @property
+    @cached_property
     def _all(self) -> _Runs:
         def with_mean(run: Mapping[int, float | None]) -> tuple[float | None, Mapping[int, Scores]]:
             inside = [value for length, value in run.items() if length <= self.longest_trained]

@@ -81,7 +81,9 @@ def load_model(
     tensors = read_tensors(path)
     settings = comparison.settings(run)
     _require_model(comparison, model)
-    tokens = len(tensors[AFTER]) if model is None and AFTER in tensors else len(comparison.task.tokens)
+    tokens = len(comparison.task.tokens)
+    if model is None and AFTER in tensors:
+        tokens = len(torch.atleast_1d(tensors[AFTER]))
     _require_sizes(path, tensors, settings, run, tokens, model)
     built = new_model(_scheme(run, build), run.seed, tokens, run.max_length, settings, model)
     _fill(built, tensors, path)
