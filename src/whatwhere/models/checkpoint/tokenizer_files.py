@@ -7,6 +7,7 @@ from io import BytesIO
 from itertools import chain
 from logging import ERROR
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError
@@ -74,14 +75,20 @@ def _older(folder: Path) -> "Tokenizer | str":
         from transformers import AutoTokenizer
     except ImportError:
         return f"{NO_TOKENIZER}, and transformers, which builds that of {name}, is not installed"
+    copies = TemporaryDirectory()  # of files whose sizes are checked, and that may be at huggingface.co
     try:
-        with quiet():
-            read = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        with quiet(), copies:
+            for path in map(folder.joinpath, {*_READERS, *_BESIDE}):
+                if path.is_file():
+                    Path(copies.name, path.name).write_bytes(_whole(path))
+            read = AutoTokenizer.from_pretrained(copies.name, trust_remote_code=False, local_files_only=True)
         built: Tokenizer = read.backend_tokenizer
-    except BaseException as problem:  # a panic in Rust is no Exception
-        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
+    except BaseException as problem:  # a panic in Rust is not an Exception
+        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError | CheckpointError):
             raise
-        reason = visible(" ".join(str(problem).split()))[:200] or type(problem).__name__
+        reason = (
+            visible(" ".join(str(problem).replace(copies.name, str(folder)).split()))[:200] or type(problem).__name__
+        )
         return f"{NO_TOKENIZER}, and transformers builds none of {name}: {reason}"
     numbers = built.get_vocab()
     last = {word: n for n, word in enumerate(words)}  # of equal lines, which are read without blanks at their ends
@@ -188,6 +195,8 @@ _READERS: Mapping[str, Callable[[Path], list[str]]] = {
     "sentencepiece.bpe.model": _from_sentencepiece,
     "tokenizer.model": _from_sentencepiece,
 }
+_BESIDE = ("merges.txt", "config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Files that a vocabulary is read with."""
 
 
 def _whole(path: Path) -> bytes:
