@@ -249,3 +249,11 @@ def test_the_sinusoid_of_whatwhere_passes(layout):
     report = check_input_encoding(lambda p: encoding(p)[0], DIM, layout=layout, theta=500.0, module=encoding)
     report.require()
     assert {finding.outcome for finding in report.findings} == {"passes"}
+
+
+def test_laws_that_cannot_be_measured_repeat_the_reason_of_the_formula() -> None:
+    def refusing(positions: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("short texts alone")
+
+    report = check_input_encoding(refusing, dim=8)
+    assert report["formula"].note == report["any positions"].note == report["far"].note

@@ -10,7 +10,7 @@ have norms of at most 1.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -128,9 +128,11 @@ class FormulaLaws(ABC):
             return False
 
     def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
-        if not self.correct:
-            raise NotSupported("the law `formula` fails from the first positions on")
+        """Raise NotSupported where the formula fails from the start, or does not apply: others would repeat that."""
+        with suppress(Fault):
+            if not self.first.exceeded.any():
+                return
+        raise NotSupported("the law `formula` fails from the first positions on")
 
     def any_positions(self) -> Measurement:
         """Return the errors at positions that repeat, skip and decrease."""
