@@ -347,9 +347,9 @@ def _page_without_times(page: str) -> bytes:
     answers = {
         key: unpack(gzip.decompress(base64.b64decode(packed["blocks"][n]))) for key, n in packed["answers"].items()
     }
-    results = answers["compare.results?{}"]
-    for name in ("summary", "settings", "runs"):  # whose scores stand in `scores` too
-        results[name] = _DIGITS.sub("#", json.dumps(results[name]))
+    for section in answers["compare.results?{}"]["sections"]:
+        if section["name"] in ("scores", "runs"):  # whose scores stand in `lengths` too
+            section["parts"] = _DIGITS.sub("#", json.dumps(section["parts"], default=str))
     around = re.sub(r"sha256-[\w+/=]+", "", page[: found.start(1)] + page[found.end(1) :])
     text = json.dumps(_without_times(answers), default=lambda array: [str(array.dtype), array.tolist()])
     # Sentences tell how long the runs took, and by how many processes.

@@ -70,7 +70,7 @@ def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], sessio
     assert result["titles"] == about(session, {}).run_titles
     assert sorted(result["titles"]) == [f"{scheme}, seed {n}" for scheme in ("learned", "rotary+alibi") for n in (0, 1)]
     assert set(result["chosen"].values()) == {"learned-1"}
-    assert len(result["chosen"]) == 9
+    assert len(result["chosen"]) == 8
     norm = np.linalg.norm(saved(results, "learned-1")[15].astype(np.float64))
     assert float(result["norm"]) == pytest.approx(norm, rel=5e-3)
     assert (result["where"], result["scroll"], result["without"]) == ("learned-1", 0, 0)

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -72,7 +72,6 @@ def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
     arrays: dict[str, Computed] = {}
     stated = _stated_members(file)
-    read = lru_cache(maxsize=1)(partial(_read_member, file))  # the last array: a table is read in blocks of rows
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
         if len(listed) != stated:
@@ -83,28 +82,37 @@ def open_npz(file: File) -> Contents:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
                 header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size)
-            arrays[name] = _entry(file, name, header, partial(read, info, header))
+            arrays[name] = _entry(file, name, header, partial(_read_member, file, info, header))
     return Contents("npz", arrays)
 
 
 def _read_member(file: File, info: zipfile.ZipInfo, header: "_Header") -> np.ndarray:
+    whole = np.empty(prod(header.shape), header.dtype)
+    content = whole.view(np.uint8)
     with zipfile.ZipFile(file.path) as archive, archive.open(info) as opened:
-        content = opened.read()  # which compares its checksum
-    whole = np.frombuffer(content, header.dtype, offset=header.end)
+        opened.read(header.end)
+        for begin in range(0, len(content), _BLOCK):
+            block = opened.read(_BLOCK)
+            content[begin : begin + len(block)] = np.frombuffer(block, np.uint8)
+        opened.read()  # at the end of which its checksum is compared
     return whole.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
 def _entry(file: File, name: str, header: "_Header", read: Callable[[], np.ndarray]) -> Computed:
-    stored = header.dtype
+    dtype = np.dtype(np.float32) if header.dtype.name == "float16" else header.dtype.newbyteorder("=")
 
     def rows_of(rows: Chosen | None) -> np.ndarray:
         with _own_errors(file):
             whole = read()
-            if rows is not None:
-                whole = whole[rows.start : rows.stop] if isinstance(rows, range) else whole[rows]
-            return np.array(whole, np.float32 if stored.name == "float16" else stored.newbyteorder("="), copy=True)
+            index = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+            chosen = whole if index is None else whole[index]
+            # A view of some rows would keep all of them in memory.
+            is_own = chosen.size == whole.size and not isinstance(whole, np.memmap)
+            return chosen.astype(dtype, copy=not is_own, subok=False)
 
-    return Computed(name, header.shape, stored.name, prod(header.shape) * stored.itemsize, file.path, rows_of)
+    return Computed(
+        name, header.shape, header.dtype.name, prod(header.shape) * header.dtype.itemsize, file.path, rows_of
+    )
 
 
 def _stated_members(file: File) -> int:
