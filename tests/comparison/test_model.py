@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import whatwhere as ww
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.train import build
 
 VOCAB, DIM, HEADS, FEED, TOKENS = 20, 32, 4, 48, 9
 
@@ -196,3 +198,41 @@ def test_a_gated_scheme_reads_what_each_layer_normalized() -> None:
     assert len(gated.seen) == 2
     expected = model.blocks[0].norm_attention(model.input.tokens(sampled()))
     torch.testing.assert_close(gated.seen[0], expected)
+
+
+@torch.no_grad()
+def test_one_position_costs_the_last_layer_one_query() -> None:
+    """It reads keys and values of all tokens, but has queries and all that follows for one of each sequence."""
+    model, ids = made("none"), sampled()
+    costs = []
+    for at in (None, -1):
+        with FlopCounterMode(display=False) as counter:
+            model(ids, at)
+        operations = counter.get_flop_counts()["Global"]
+        # PyTorch counts attention on the CPU since 2.15.
+        costs.append(sum(count for name, count in operations.items() if "attention" not in str(name)))
+    one = DIM * DIM + DIM * DIM + 2 * DIM * FEED + DIM * VOCAB
+    assert costs[0] - costs[1] == 2 * 3 * (TOKENS - 1) * one
+
+
+BLOCK = 2 * 2 * 64 + 64 * 3 * 64 + 64 * 64 + (64 * 256 + 256) + (256 * 64 + 64)
+DEMO = 20 * 64 + 2 * BLOCK + 2 * 64 + 64 * 20
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given", "expected"),
+    [
+        ("none", {}, DEMO),
+        ("sinusoidal", {}, DEMO),
+        ("rotary", {}, DEMO),
+        ("alibi", {}, DEMO),
+        ("learned", {}, DEMO + (2 * 6 + 2) * 64),  # six arguments are 14 tokens
+        ("none", {"tied": True}, DEMO - 64 * 20),
+        ("none", {"layers": 3}, DEMO + BLOCK),
+    ],
+)
+def test_parameters_are_those_counted_by_hand(scheme: str, given: Any, expected: int) -> None:
+    settings = make_settings("expressions", None, **given)
+    model = build(scheme, 0, ww.comparison.tasks.Expressions(), settings)
+    assert sum(weights.numel() for weights in model.parameters()) == expected
+    assert DEMO == 102_144
