@@ -163,6 +163,16 @@ def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     refused(path, "it holds 2 arrays, but at most 1 are read")
 
 
+def test_a_compressed_array_that_is_shorter_than_the_zip_states(tmp_path: Path) -> None:
+    whole = saved(np.ones((500, 100), np.float32))
+    with zipfile.ZipFile(path := tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", whole[:-4000])
+    stated, right = (struct.pack("<I", size) for size in (len(whole) - 4000, len(whole)))
+    path.write_bytes(path.read_bytes().replace(stated, right))
+    with pytest.raises(ww.errors.CheckpointError, match="ends before its last number"):
+        Checkpoint.open(path).array("x")
+
+
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_damage_of_a_zip(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path := tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((100, 100)))

@@ -92,8 +92,11 @@ def _read_member(file: File, info: zipfile.ZipInfo, header: "_Header") -> np.nda
     with zipfile.ZipFile(file.path) as archive, archive.open(info) as opened:
         opened.read(header.end)
         for begin in range(0, len(content), _BLOCK):
-            block = opened.read(_BLOCK)
-            content[begin : begin + len(block)] = np.frombuffer(block, np.uint8)
+            part = content[begin : begin + _BLOCK]
+            block = opened.read(len(part))
+            if len(block) < len(part):  # zipfile does not compare the size that the zip states
+                raise EOFError("it ends before its last number")
+            part[:] = np.frombuffer(block, np.uint8)
         opened.read()  # at the end of which its checksum is compared
     return whole.reshape(header.shape, order="F" if header.fortran_order else "C")
 
