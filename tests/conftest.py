@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jaxtyping
 import pytest
+import torch
 
 from . import run_time_types
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from whatwhere.kernels.backend import Library
 
 run_time_types.install()
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is ever downloaded
 
 
 class _Examples:
@@ -44,6 +47,12 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Let all objects be collected at the end."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Seed PyTorch's random state, so that tests do not depend on their order."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

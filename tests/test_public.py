@@ -105,7 +105,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ("T5Bias", "ww.T5("),
         ("SinusoidalPositionalEncoding", "ww.Sinusoidal("),
         ("YaRN", "ww.scaling"),
-        ("resize", "whatwhere.models.surgery"),
+        ("resize", "whatwhere.surgery"),
     ],
 )
 def test_a_name_that_people_try_is_answered_with_ours(name, instead):

@@ -17,7 +17,6 @@ from whatwhere.analysis.walkthrough import Walkthrough
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
 from whatwhere.models.golden.write import Golden
-from whatwhere.models.surgery.report import Report
 from whatwhere.report.comparison import ComparedRecord
 from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord
@@ -25,6 +24,7 @@ from whatwhere.report.installation import InstallationRecord
 from whatwhere.report.paper import WrittenFiles
 from whatwhere.report.probe import ProbeRecord
 from whatwhere.report.tokens import MapFacts
+from whatwhere.surgery.report import Report
 from whatwhere.testing.report import Finding
 from whatwhere.where.catalogue import SchemeDescription
 

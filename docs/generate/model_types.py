@@ -21,8 +21,8 @@ from transformers.models.auto import modeling_auto as auto
 from docs.generate.models_page import DATA, ModelTypes, TextProbe, TypeRow, read_data
 from whatwhere.comparison.folder import write_json
 from whatwhere.errors import WhatWhereError
+from whatwhere.huggingface.patch import PATCHED
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.probe import Probe, probe
 from whatwhere.models.probe.differences import differences_of_parts
 from whatwhere.models.probe.findings import NOT_MEASURED, OTHER, Layer

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from docs.generate.published_table import table
+from whatwhere.huggingface.patch import UNPATCHED
 from whatwhere.models.configuration.model_types import MODEL_TYPES
-from whatwhere.models.huggingface.patch import UNPATCHED
 from whatwhere.records import from_json
 
 DATA = Path(__file__).resolve().parents[1] / "models.json"

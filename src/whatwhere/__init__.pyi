@@ -10,13 +10,13 @@ from whatwhere.analysis.token_neighbors import analogy as analogy
 from whatwhere.analysis.token_neighbors import neighbors as neighbors
 from whatwhere.comparison import compare as compare
 from whatwhere.errors import WhatWhereError as WhatWhereError
+from whatwhere.huggingface.attention import register_attention as register_attention
+from whatwhere.huggingface.patch import patch as patch
 from whatwhere.kernels.backend import pytorch_only as pytorch_only
 from whatwhere.models import rotary_layout as rotary_layout
 from whatwhere.models.checkpoint import Checkpoint as Checkpoint
 from whatwhere.models.checkpoint import read as read
 from whatwhere.models.configuration.read import from_huggingface as from_huggingface
-from whatwhere.models.huggingface.attention import register_attention as register_attention
-from whatwhere.models.huggingface.patch import patch as patch
 from whatwhere.models.load_where import load_where as load_where
 from whatwhere.models.parameter_count import parameters as parameters
 from whatwhere.models.probe import probe as probe

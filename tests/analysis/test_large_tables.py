@@ -24,7 +24,7 @@ from whatwhere.large_arrays import new_array, row_blocks, selected_rows
 from whatwhere.long_work import reports_to
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows, read_table
-from whatwhere.models.surgery import repair_checkpoint
+from whatwhere.surgery import repair_checkpoint
 
 from ..running import json_of
 

@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ..models.conftest import seeded as seeded
-
 
 @pytest.fixture
 def recorded() -> Iterator[list[dict[str, Any]]]:

@@ -23,12 +23,6 @@ SUM = polynomial_hashes([3, 5], rows=9_973, primes=(9_576_890_767,))
 KNOWN = [XOR, SUM, longcat_hashes(VOCABULARY, [[10_001], [10_003]]), (NGramHash(97, (2**64 - 59, -7)),)]
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Seed PyTorch's random state, so that tests do not depend on their order."""
-    torch.manual_seed(0)
-
-
 def rows_of(table: ww.HashedNGramEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
     def rows(ids: Tensor, segments: Tensor) -> Tensor:
         lengths = segments.unique_consecutive(return_counts=True)[1].tolist()

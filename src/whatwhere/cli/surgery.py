@@ -17,7 +17,7 @@ Force = Annotated[bool, Option("--force", help="Replace an existing output, but 
 
 def _surgery() -> Any:
     """Return the functions that are called, which refuse choices that they do not know."""
-    from whatwhere.models import surgery
+    from whatwhere import surgery
 
     return surgery
 

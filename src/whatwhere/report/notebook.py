@@ -151,7 +151,7 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("analysis.token_diagnostics", "TokenDiagnostics"): _by("diagnostics", "diagnostics"),
     ("analysis.checkpoint_difference", "Difference"): _by("difference", "sections"),
     ("analysis.token_neighbors", "SearchedTable"): _by("tokens", "found_rows"),
-    ("models.surgery.report", "Report"): _by("surgery"),
+    ("surgery.report", "Report"): _by("surgery"),
     ("models.parameter_count", "InputParameters"): _parameters,
     ("analysis.walkthrough", "Walkthrough"): _by("tokens", "walk_steps"),
     ("analysis.token_map", "TokenMap"): _map,

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from whatwhere.escape import shown_token
-from whatwhere.models.surgery.report import (
+from whatwhere.report.section import Part, Table
+from whatwhere.report.text import count, percent
+from whatwhere.surgery.report import (
     Cast,
     Measured,
     Repaired,
@@ -16,8 +18,6 @@ from whatwhere.models.surgery.report import (
     TableRows,
     Trimmed,
 )
-from whatwhere.report.section import Part, Table
-from whatwhere.report.text import count, percent
 
 _EXAMPLES = 8
 _MADE_OF = {

@@ -15,7 +15,7 @@ from whatwhere.analysis.checkpoint_difference import difference
 from whatwhere.analysis.token_neighbors import token_similarity
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint, trim_checkpoint
+from whatwhere.surgery import convert_dtype, convert_format, resize_checkpoint, trim_checkpoint
 
 from .samples import WORDS, tokenizer
 

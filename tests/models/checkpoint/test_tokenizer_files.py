@@ -15,7 +15,7 @@ from whatwhere.errors import CheckpointError, TextError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import NO_TOKENIZER
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in
-from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
+from whatwhere.surgery import resize_checkpoint, trim_checkpoint
 
 from . import samples
 

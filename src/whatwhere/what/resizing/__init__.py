@@ -1,6 +1,6 @@
 """Resize the vocabulary of modules in memory: rows added, removed and rearranged, with the state of their optimizer.
 
-`whatwhere.models.surgery` does the same on files, with the same rows.
+`whatwhere.surgery` does the same on files, with the same rows.
 """
 
 from whatwhere.what.resizing.modules import TrainedRows, keep, rearrange, resize
