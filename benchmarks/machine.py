@@ -10,25 +10,19 @@ import torch
 import whatwhere
 from benchmarks import peers
 from benchmarks.records import Machine
+from whatwhere.comparison import results
 from whatwhere.kernels.backend import library
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def machine(device: str) -> Machine:
-    """Describe processor, caches and memory as far as the system does, and which kernels run.
-
-    Args:
-        device: `cpu` or `cuda`, which adds the GPU's name.
-
-    Returns:
-        What numbers depend on; `kernels` is `fallback` where there are no compiled ones.
-    """
-    compiled = library()
+    """Describe processor, caches and memory as far as the system does, which kernels run, and on `cuda` the GPU."""
+    compiled, here = library(), results.machine()
     facts: Machine = {
-        "processor": _processor(),
-        "cores": _cores(),
-        "system": f"{platform.system()} {platform.machine()}",
+        "processor": here.processor,
+        "cores": here.cores,
+        "system": here.system,
         "caches": caches(_CACHES),
         "memory": _memory(),
         "kernels": "fallback" if compiled is None else compiled.level,
@@ -46,15 +40,10 @@ def versions() -> dict[str, str]:
 def code(*packages: Path) -> str:
     """Return a digest that changes with any line of the code that is measured, and of the code that measures.
 
+    `speed.py`, which writes the page, is no part of it.
+
     Args:
         packages: folders of Python and C++ files; none are the installed whatwhere and this package.
-
-    Returns:
-        12 hexadecimal digits. `speed.py`, which writes the page, is no part of them.
-
-    Examples:
-        >>> len(code())
-        12
     """
     digest = sha256()
     for package in packages or (Path(whatwhere.__file__).parent, Path(__file__).parent):
@@ -65,18 +54,7 @@ def code(*packages: Path) -> str:
 
 
 def caches(folder: Path) -> dict[str, str]:
-    """Read the sizes of the first core's caches, as Linux describes them.
-
-    Args:
-        folder: of the core's caches in /sys.
-
-    Returns:
-        Sizes such as "48K", by names such as "L1d".
-
-    Examples:
-        >>> caches(Path("/no/such/folder"))
-        {}
-    """
+    """Read the sizes of the first core's caches, such as "48K" of "L1d", from its folder in /sys as Linux has it."""
     sizes = {}
     for cache in sorted(folder.glob("index*")):
         try:
@@ -100,18 +78,3 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1

@@ -7,7 +7,7 @@ from experiments.record import Result, Statement
 from whatwhere.analysis.diagnostics import diagnostics
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import ALL, RunResult
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Text
 
 WINDOW = 64
 """Bytes, in training."""

@@ -16,11 +16,11 @@ from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, TokenS
 from whatwhere.analysis.walkthrough import Walkthrough
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
+from whatwhere.installation import InstallationRecord
 from whatwhere.models.golden.write import Golden
 from whatwhere.report.comparison import ComparedRecord
 from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord
-from whatwhere.report.installation import InstallationRecord
 from whatwhere.report.paper import WrittenFiles
 from whatwhere.report.probe import ProbeRecord
 from whatwhere.report.tokens import MapFacts

@@ -13,7 +13,7 @@ from experiments.tutorials.claim import Claim, Kind, Verdict, meets
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread, spread
 from whatwhere.comparison.settings import make_settings
-from whatwhere.report import answers
+from whatwhere.report import comparison as report
 from whatwhere.where.catalogue import catalogue
 
 Unit = Literal["number", "share"]
@@ -203,7 +203,7 @@ def _filled(quantity: str, results: Comparison) -> str:
 
 # What runs must meet before they decide a claim
 
-THRESHOLD = answers.LEARNED
+THRESHOLD = report.LEARNED
 """The share of right answers in length from which on a run has learned its task."""
 GAIN = 0.5
 """By how many nats a run must be better than a reader that knows frequencies only, to have learned a text."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from whatwhere.cli import compare as command
-from whatwhere.cli.own import load_own
+from whatwhere.cli.compare import load_own
 from whatwhere.comparison import estimate, read_results
 from whatwhere.comparison.experiment import Estimate
 from whatwhere.comparison.tasks import Expressions

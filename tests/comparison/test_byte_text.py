@@ -17,7 +17,7 @@ from whatwhere.comparison import byte_text
 from whatwhere.comparison.byte_text import in_memory, keep_in_file, open_files
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Text
 
 from ..systems import unix
 

@@ -19,7 +19,7 @@ from whatwhere.comparison import DEMO_SCHEMES, compare, demo, paired_differences
 from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.records import from_json, sealed, to_json
-from whatwhere.report.comparison_conclusions import headline
+from whatwhere.report.comparison_sentences import headline
 
 from ..running import error_of, whatwhere
 from ..systems import unix

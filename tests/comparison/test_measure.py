@@ -26,8 +26,7 @@ from whatwhere.comparison.results import (
     summarize,
 )
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
 from whatwhere.comparison.train import build
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)

@@ -16,8 +16,7 @@ from tests.comparison.own_decoder import Decoder
 from whatwhere.comparison import Comparison, ask, compare, load_model, measure
 from whatwhere.comparison.own_model import OwnModel, check_model, is_model_builder
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Expressions, Text
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.report.comparison import sections, settings

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from whatwhere.comparison import compare, read_results
+from whatwhere.comparison.folder import open_log, scalars
 from whatwhere.comparison.results import RunResult
-from whatwhere.comparison.scalars import open_log, scalars
 from whatwhere.errors import MissingExtra, SettingError
 
 from ..running import whatwhere

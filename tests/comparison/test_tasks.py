@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from whatwhere.comparison.experiment import make_task
-from whatwhere.comparison.tasks import Expressions, Recall, Task, held_out
-from whatwhere.comparison.text_task import Text, python_documentation
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out, python_documentation
 from whatwhere.errors import SettingError, TextError
 
 RULES = {

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 import whatwhere as ww
 from whatwhere.comparison import token_text
 from whatwhere.comparison.byte_text import in_memory, open_files
-from whatwhere.comparison.text_task import Text, python_documentation
+from whatwhere.comparison.tasks import Text, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
 from whatwhere.report.comparison import sections, summary
-from whatwhere.report.comparison_conclusions import scope_sentence
+from whatwhere.report.comparison_sentences import scope_sentence
 from whatwhere.studio.api import ask as ask_view
 from whatwhere.studio.session import Session
 from whatwhere.what import text as texts

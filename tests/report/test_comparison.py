@@ -19,8 +19,7 @@ from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, ResultsError
 from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.comparison import sections
-from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
-from whatwhere.report.comparison_sentences import learned
+from whatwhere.report.comparison_sentences import headline, last_length, learned, scope_sentence
 from whatwhere.report.section import Chart, Table
 from whatwhere.studio.export import write_page
 from whatwhere.studio.session import Session

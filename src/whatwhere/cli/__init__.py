@@ -6,7 +6,6 @@ from whatwhere.cli import results as results
 from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
 from whatwhere.cli import neighbors as neighbors
-from whatwhere.cli import map as map
 from whatwhere.cli import surgery as surgery
 from whatwhere.cli import check as check
 from whatwhere.cli import studio as studio

@@ -34,24 +34,15 @@ class _Commands(TyperGroup):
     """Commands whose errors are messages, and whose descriptions are whole in the help of all."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; errors end it with a message and an exit status."""
+        """Run a command; what it raises ends it with a message and an exit status."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except WhatWhereError as problem:
-            print_message(str(problem))
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt as stop:
-            raise interrupted(stop, _KEPT.get(ctx.invoked_subcommand, _AGAIN)) from None
-        except BrokenPipeError:
-            _silence_stdout()  # the reader has gone, as `| head` does
-            raise typer.Exit(141) from None
-        except (MemoryError, RuntimeError, ImportError) as problem:
-            if (reason := refused(problem)) is None:
+            return result
+        except BaseException as problem:
+            if (status := ended(problem, _KEPT.get(ctx.invoked_subcommand, _AGAIN))) is None:
                 raise
-            print_message(reason)
-            raise typer.Exit(1) from None
-        return result
+        raise typer.Exit(status)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, grouped by what a person wants, each with the first paragraph of its text."""
@@ -94,11 +85,7 @@ _NO_MEMORY = re.compile("allocate|out of memory|bad_alloc|create a primitive|sta
 
 
 def to_path(text: str | Path) -> Path:
-    """Return the path of an argument; an empty one, as of a variable that is not set, would be the current folder.
-
-    Raises:
-        BadParameter: If it is empty.
-    """
+    """Return the path of an argument; an empty one, as of a variable that is not set, would be the current folder."""
     if not text:
         raise typer.BadParameter("the path is empty. Pass the path of a file or folder; the current folder is '.'.")
     return Path(text)
@@ -126,13 +113,7 @@ def to_paths(help: str, *names: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command prints.
-
-    Args:
-        record: as JSON, with --json; its numbers have so many significant digits, or all.
-        report: sections, lines and tables, without --json; long tables have so many rows.
-        failed: whether the exit status is 1.
-    """
+    """What a command prints: with --json the record, of so many digits; else the report, of so many rows."""
 
     record: object
     report: Iterable[Section | Part]
@@ -146,10 +127,7 @@ def command(
 ) -> Callable[[Callable[..., Printed | None]], Callable[..., None]]:
     """Make a command of a function: it gets --json, and what it returns is printed.
 
-    Args:
-        group: of the help.
-        name: that of the function, unless it is passed.
-        shows_steps: while it works, as reported or by its argument `show_step`, where it has one.
+    It shows its steps while it works, as reported or by its argument `show_step`, where it has one.
     """
 
     def make(function: Callable[..., Printed | None]) -> Callable[..., None]:
@@ -206,22 +184,10 @@ def main() -> None:
     before = signal.signal(signal.SIGTERM, _terminate) if in_main_thread else None
     try:
         app(prog_name="whatwhere")  # also as python -m whatwhere
-    except SystemExit as end:
-        # What typer itself catches, before a command begins, it does not report.
-        cause = getattr(end.__context__, "__cause__", None)
-        if not isinstance(cause, KeyboardInterrupt):
+    except BaseException as problem:  # what is raised before a command begins
+        if (status := ended(problem)) is None:
             raise
-        sys.exit(interrupted(cause).exit_code)
-    except KeyboardInterrupt as stop:
-        sys.exit(interrupted(stop).exit_code)
-    except Exception as problem:
-        if (cause := _interruption(problem)) is not None:
-            sys.exit(interrupted(cause).exit_code)
-        if (reason := refused(problem)) is None:
-            raise
-        _silence_stdout()  # where the disk is full, Python would complain again while it ends
-        print_message(reason)
-        sys.exit(1)
+        sys.exit(status)
     finally:
         warnings.formatwarning = as_python
         if in_main_thread:
@@ -241,13 +207,6 @@ class Terminated(KeyboardInterrupt):
     """The process got SIGTERM."""
 
 
-def _interruption(problem: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the interruption during whose cleaning up another library failed, or None."""
-    while problem is not None and not isinstance(problem, KeyboardInterrupt):
-        problem = problem.__context__
-    return problem
-
-
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
@@ -263,15 +222,29 @@ _KEPT = {
 """What is left of commands that write."""
 
 
-def interrupted(stop: KeyboardInterrupt, message: str = _AGAIN) -> typer.Exit:
-    """Print that a command was interrupted, and return how it ends."""
-    ended = isinstance(stop, Terminated)
-    print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
-    return typer.Exit(143 if ended else 130)
+def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
+    """Print what has ended a command, and return its exit status; None of what it cannot explain."""
+    if isinstance(problem, WhatWhereError):
+        print_message(str(problem))
+        return 1
+    stop: BaseException | None = problem
+    while stop is not None:
+        if isinstance(stop, KeyboardInterrupt):  # during which another library may have failed to clean up
+            print_message(f"{'ended by SIGTERM' if isinstance(stop, Terminated) else 'interrupted'}. {kept}")
+            return 143 if isinstance(stop, Terminated) else 130
+        stop = stop.__context__
+    if isinstance(problem, BrokenPipeError):
+        _silence_stdout()  # the reader has gone, as `| head` does
+        return 141
+    if (reason := refused(problem)) is None:
+        return None
+    _silence_stdout()  # where the disk is full, Python would complain again while it ends
+    print_message(reason)
+    return 1
 
 
-def refused(problem: Exception) -> str | None:
-    """Return what the system refused, and the way out; None of an error that is no such one."""
+def refused(problem: BaseException) -> str | None:
+    """Return what the system refused, and the way out; None of any other error."""
     text = str(problem).strip() or type(problem).__name__
     number = problem.errno if isinstance(problem, OSError) else None
     # PyTorch's allocators raise RuntimeError, and an import whose library does not fit ImportError.
@@ -338,11 +311,7 @@ def _options(
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """Parse a comma-separated list of whole numbers.
-
-    Raises:
-        SettingError: If a part is not a whole number.
-    """
+    """Parse a comma-separated list of whole numbers."""
     try:
         # A comma may end the list: "7," is a list of one.
         return [int(part) for part in text.strip().removesuffix(",").split(",")] if text.strip(" ,") else []

@@ -72,8 +72,7 @@ def doctor() -> Printed:
 
     For scripts, and reports of faults: whatwhere doctor --json
     """
-    from whatwhere.installation import examine
-    from whatwhere.report.installation import InstallationRecord, headline, sections
+    from whatwhere.installation import InstallationRecord, examine, headline, sections
 
     found = examine()
     record = InstallationRecord(headline(found), found)

@@ -1,9 +1,13 @@
 """demo and compare: train the same model with several positional encodings."""
 
+import importlib
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from inspect import signature
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,13 +27,14 @@ from whatwhere.cli.app import (
     to_paths,
     whole_numbers,
 )
-from whatwhere.cli.own import load_own, report_own_errors
-from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.errors import MissingExtra, SettingError, WhatWhereError
 from whatwhere.report.section import Part, Section
 
 if TYPE_CHECKING:
-    from whatwhere.comparison import Comparison
+    from whatwhere.comparison import Comparison, Task
     from whatwhere.comparison.experiment import Estimate
+    from whatwhere.comparison.model import Build
+    from whatwhere.comparison.own_model import BuildModel
 
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
@@ -233,14 +238,19 @@ def _shown(comparison: "Comparison") -> Printed:
     from whatwhere.comparison import paired_differences
     from whatwhere.comparison.statistics import PairedDifferences
     from whatwhere.report.comparison import ComparedRecord, summary
-    from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
-    from whatwhere.report.comparison_sentences import start_sentence
+    from whatwhere.report.comparison_sentences import (
+        differences_table,
+        headline,
+        last_length,
+        scope_sentence,
+        start_sentence,
+    )
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))
     parts: list[Part] = [headline(comparison, differences), start_sentence(comparison), summary(comparison)]
     if isinstance(differences, PairedDifferences) and differences.pairs:
-        parts.append(table(comparison, differences, rows=_PAIRS))
+        parts.append(differences_table(comparison, differences, rows=_PAIRS))
     parts += ["", scope_sentence(comparison)]
     lines = [
         "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
@@ -315,3 +325,79 @@ def settings_of(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[
             values = [scalar(each.strip()) for each in value.split(",")]
             settings[name] = values if len(values) > 1 else values[0]
     return settings
+
+
+# Schemes, tasks and models of the user's own, from files named by --module
+
+
+@dataclass
+class Own:
+    """What the files of --module hold."""
+
+    schemes: "dict[str, Build]" = field(default_factory=dict)
+    task: "Task | None" = None
+    model: "BuildModel | None" = None
+
+
+def load_own(modules: Sequence[str]) -> Own:
+    """Import the files of --module, and sort what they hold: schemes, a task, a model."""
+    from whatwhere.comparison.own_model import is_model_builder
+    from whatwhere.comparison.tasks import is_task
+
+    own = Own()
+    for spec in modules:
+        name, loaded = _loaded(spec)
+        if is_task(loaded):
+            if own.task is not None:
+                raise SettingError("--module got two tasks, but a comparison has one.")
+            own.task = loaded
+        elif is_model_builder(loaded):
+            if own.model is not None:
+                raise SettingError("--module got two models, but a comparison has one.")
+            own.model = loaded
+        elif callable(loaded) and not isinstance(loaded, type):
+            own.schemes[name] = loaded
+        else:
+            raise SettingError(
+                f"--module {spec} is a {type(loaded).__name__}, but needs a function build(dim, num_heads, max_length) "
+                "that returns a Where, a class or function of (vocab_size, wheres, settings) that makes a model, or a "
+                "Task."
+            )
+    return own
+
+
+@contextmanager
+def report_own_errors(modules: Sequence[str]) -> Iterator[None]:
+    """Report what the user's own files raise in one sentence, with its place; other errors pass."""
+    try:
+        yield
+    except (Exception, SystemExit) as problem:
+        files = {Path(spec.rpartition(":")[0]).resolve() for spec in modules}
+        calls = [(call.filename, call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
+        if isinstance(problem, SyntaxError):
+            calls.append((problem.filename or "", problem.lineno))
+        own = [call for call in calls if Path(call[0]).resolve() in files]
+        if not own or isinstance(problem, WhatWhereError):
+            raise
+        file, line = own[-1]
+        raise SettingError(
+            f"{file}, line {line}, raised {type(problem).__name__}: {problem}.\n"
+            "--module runs this file: correct it, and run the same command again."
+        ) from problem
+
+
+def _loaded(spec: str) -> tuple[str, Any]:
+    """Import a file by its own name, so that worker processes can import it too."""
+    file, _, name = spec.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
+        raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
+    sys.path.insert(0, str(path.parent))
+    with report_own_errors([spec]):
+        module = importlib.import_module(path.stem)
+    if Path(str(module.__file__)).resolve() != path:
+        sys.path.remove(str(path.parent))
+        raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")
+    if not hasattr(module, name):
+        raise SettingError(f"{path} has no {name!r} at its top.")
+    return name, getattr(module, name)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from whatwhere.cli.app import COMPARE, Printed, Results, command, to_paths, whole_numbers
-from whatwhere.cli.own import load_own
+from whatwhere.cli.compare import load_own
 from whatwhere.errors import SettingError
 
 
@@ -42,14 +42,14 @@ def ask(
     With other positions: whatwhere ask whatwhere-demo "Max(1,2)" --scheme alibi --positions 0,1,2,9,10,11
     """
     from whatwhere.comparison import ask as ask_models
-    from whatwhere.report.answers import parts
+    from whatwhere.report.comparison import answers
 
     own = load_own(module or [])
     at = None if positions is None else whole_numbers("--positions", positions)
-    answers = ask_models(
+    asked = ask_models(
         results, text, schemes=scheme, seed=_seed(seed), positions=at, builds=own.schemes, model=own.model
     )
-    return Printed(answers, parts(answers))
+    return Printed(asked, answers(asked))
 
 
 def _seed(text: str | None) -> int | Literal["all"] | None:

@@ -20,8 +20,7 @@ from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult, TokenProbability
 from whatwhere.comparison.saved_model import load_model
-from whatwhere.comparison.tasks import Expressions, Recall, answered_at
-from whatwhere.comparison.text_task import Text, TextPrompts
+from whatwhere.comparison.tasks import Expressions, Recall, Text, TextPrompts, answered_at
 from whatwhere.comparison.token_text import BYTES
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError

@@ -35,12 +35,6 @@ class ByteText:
 
     Before windows of files are read, the file system states the size, time and number of each. Where these are others
     than when the text was opened, as on a machine with a copy of its own, the checksum is computed again.
-
-    Args:
-        sha256: of the joined bytes.
-        content: of a text in memory.
-        files: their paths.
-        statuses: size, time and number of each file when the text was opened.
     """
 
     sha256: str

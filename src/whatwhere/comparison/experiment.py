@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from whatwhere.comparison import measure
-from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
+from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder, RunLog
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.plan import make_plans, make_task, module_option, rehearse, seed_numbers, with_seeds
@@ -30,10 +30,8 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import bytes_read, require_executor, run_all
-from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Task
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Task, Text
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA

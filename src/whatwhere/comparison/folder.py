@@ -1,10 +1,10 @@
-"""The folder that a comparison writes: each run as soon as it is finished, and the results of all."""
+"""The folder that a comparison writes, each run as soon as it is finished; and logs of runs for other programs."""
 
 import hashlib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
-from whatwhere.errors import ResultsError
+from whatwhere.errors import MissingExtra, ResultsError, SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
@@ -223,3 +223,88 @@ def _first_difference(before: object, now: object, name: str = "") -> tuple[str,
                 return inner
         return None
     return None if before == now else (name, before, now)
+
+
+# Losses and scores of runs as scalars by step, for TensorBoard, Weights & Biases, or a function of your own
+
+RunLog = Callable[[RunResult], None]
+"""What `compare(on_run=...)` calls with each run that it has trained."""
+
+
+def scalars(run: RunResult) -> Iterator[tuple[str, int, float]]:
+    """Yield name, step and value of the losses of a run, then of its scores, at the last step."""
+    for step, loss in run.losses:
+        yield "loss", step, loss
+    scores: dict[str, float | None] = {"score/in length": run.in_length}
+    for length, groups in sorted(run.scores.items()):
+        scores |= {f"score/{length}" + ("" if name == "all" else f"/{name}"): each for name, each in groups.items()}
+    scores |= {f"shift/{by}": shift.score for by, shift in sorted(run.shift.items())}
+    yield from ((name, run.steps, score) for name, score in scores.items() if score is not None)
+
+
+def open_log(target: str) -> RunLog:
+    """Return a function that writes the scalars of a run to TensorBoard or to Weights & Biases.
+
+    Args:
+        target: "tensorboard:FOLDER" or "wandb:PROJECT".
+
+    Returns:
+        To be called with each run, as `compare(on_run=open_log("tensorboard:logs"))` does. Each run has a folder of its
+        own in that of TensorBoard: another comparison needs another folder.
+
+    Raises:
+        SettingError: If the target is neither.
+        MissingExtra: If its package is not installed.
+
+    Examples:
+        >>> open_log("logs")
+        Traceback (most recent call last):
+        whatwhere.errors.SettingError: log got 'logs', but needs tensorboard:FOLDER or wandb:PROJECT.
+    """
+    kind, _, name = target.partition(":")
+    if kind not in ("tensorboard", "wandb") or not name:
+        raise SettingError(f"log got {target!r}, but needs tensorboard:FOLDER or wandb:PROJECT.")
+    write = _tensorboard(Path(name)) if kind == "tensorboard" else _wandb(name)
+
+    def log(run: RunResult) -> None:
+        try:
+            write(run)
+        except Exception as problem:  # of a disk, a network or an account: other people's programs raise anything
+            raise ResultsError(
+                f"the run of {run.scheme!r} with seed {run.seed} is kept, but {target} did not take its scalars: "
+                f"{problem}.\nRun the same command again to resume, with another log or without."
+            ) from problem
+
+    return log
+
+
+def _tensorboard(folder: Path) -> RunLog:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtra("TensorBoard's package is not installed: pip install tensorboard.") from None
+
+    def write(run: RunResult) -> None:
+        with SummaryWriter(str(folder / f"{file_name(run.scheme)}-{run.seed}")) as writer:
+            for name, step, value in scalars(run):
+                writer.add_scalar(name, value, step)
+
+    return write
+
+
+def _wandb(project: str) -> RunLog:
+    try:
+        import wandb
+    except ImportError:
+        raise MissingExtra("the package of Weights & Biases is not installed: pip install wandb.") from None
+
+    def write(run: RunResult) -> None:
+        config = {"scheme": run.scheme, "seed": run.seed, "parameters": run.parameters.total}
+        with wandb.init(project=project, name=f"{run.scheme}, seed {run.seed}", config=config) as logged:
+            by_step: dict[int, dict[str, float]] = {}
+            for name, step, value in scalars(run):
+                by_step.setdefault(step, {})[name] = value
+            for step, values in sorted(by_step.items()):
+                logged.log(values, step=step)
+
+    return write

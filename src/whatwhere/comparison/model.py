@@ -54,13 +54,6 @@ def token_table(vocab_size: int, settings: Settings, generator: torch.Generator 
 
     `ids` is what a linear layer makes of the id as a number. Without v, the normalization before attention would leave
     of z_t its sign alone. All kinds advance the generator alike, so that the layers of a model start equal.
-
-    Examples:
-        >>> token_table(3, Settings("expressions", (8,), dim=4, table="onehot")).weight
-        Parameter containing:
-        tensor([[1., 0., 0., 0.],
-                [0., 1., 0., 0.],
-                [0., 0., 1., 0.]])
     """
     dim, kind = settings.dim, settings.table
     table = TokenEmbedding(vocab_size, dim, init=cast("Init | float", settings.init), device="meta")

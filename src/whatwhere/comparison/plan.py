@@ -22,8 +22,7 @@ from whatwhere.comparison.run import Job
 from whatwhere.comparison.runner import bytes_read
 from whatwhere.comparison.saved_model import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.settings import Settings, with_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task
-from whatwhere.comparison.text_task import Text, python_documentation
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, python_documentation
 from whatwhere.comparison.token_text import TokenText, tokenized
 from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.variants import make_variants

@@ -25,8 +25,7 @@ from whatwhere.comparison.results import (
 )
 from whatwhere.comparison.saved_model import Start, load_start, saved_tensors
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Task
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.tasks import Task, Text
 from whatwhere.errors import PositionError, SettingError
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.options import Scalar
@@ -44,7 +43,6 @@ class Job:
     """What to run: all that a process on any machine needs.
 
     Args:
-        scheme, seed, task, settings, start, model: of the run.
         label: name of the results; "" is that of the scheme.
         varied: what differs from the settings of the comparison.
         channel: a file that receives the number of steps done, where the run's machine has its folder; a file `stop`

@@ -64,13 +64,9 @@ class _Record:
 @final
 @dataclass(frozen=True)
 class TokenText:
-    """A text as ids: those of its bytes, or of a tokenizer's tokens, which are in a file.
+    """A text as ids: those of its bytes, whose `about` is None, or of a tokenizer's tokens, which are in a file.
 
     Args:
-        stored: the ids, as bytes.
-        about: the tokenizer, and what it made of the text; None of bytes.
-        vocab_size: tokens of the tokenizer, up to the greatest id.
-        text_sha256: of the text.
         source: the text itself, which a process that only trains does without.
         border: the last id up to the held-out ones at which a piece of the text begins, and the byte of it.
     """

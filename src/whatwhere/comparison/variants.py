@@ -43,16 +43,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Settings)}
 
 
 def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
-    """Split the name of a variant into its scheme and its settings; a name that is no setting is an option of an entry.
-
-    Examples:
-        >>> read_name("rotary@dim=16,tied,theta=5e5")
-        ('rotary@theta=500000', {'dim': 16, 'tied': True})
-        >>> read_name("rotary@512*3/none+temperature")
-        ('rotary@window=512*3/none+temperature', {})
-        >>> read_name("rotary/none@randomized")
-        ('rotary/none', {'positions': 'randomized'})
-    """
+    """Split "rotary@dim=16,tied,theta=5e5" into the scheme "rotary@theta=500000" and its settings."""
     varied: dict[str, Scalar] = {}
     layers = []
     for layer in name.split("/"):
@@ -77,11 +68,10 @@ def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
 def make_variants(
     scheme: str, vary: Mapping[str, Sequence[Any]] | None, settings: Settings, own: bool = False
 ) -> list[tuple[str, str, dict[str, Scalar]]]:
-    """Cross a scheme with the values of settings; the name of one of the caller's own is not read.
+    """Cross a scheme with values of settings: of each variant the name, the scheme with its options, and the settings.
 
-    Returns:
-        Of each variant the name of its results, the scheme with options of its entries, and the settings. A value that
-        is the comparison's own is left out, so that one thing has one name.
+    The name of a scheme of the caller's own is not read. A value that is the comparison's own is left out, so that one
+    thing has one name.
     """
     chosen = {name: _values(name, values) for name, values in (vary or {}).items()}
     base, written = (scheme, dict[str, Scalar]()) if own else read_name(scheme)
@@ -169,12 +159,7 @@ class LayerKind:
 
 
 def layer_kinds(name: str, count: int) -> list[LayerKind]:
-    """Return what each of so many layers has, of the scheme with this name.
-
-    Examples:
-        >>> [(layer.positions, layer.window) for layer in layer_kinds("rotary@512*3/none", 4)][2:]
-        [('rotary', 512), ('none', None)]
-    """
+    """Return what each of so many layers has, of the scheme with this name."""
     try:
         kinds = [_kind(part) for part in split_layers(read_name(name)[0])]
     except SettingError:  # a scheme of the caller's own, whose name has no layers

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,19 +17,23 @@ from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison_conclusions import ABSENT, conclusions, headline, last_length, scope_sentence
 from whatwhere.report.comparison_figures import by_distance, figures, fingerprints
 from whatwhere.report.comparison_sentences import (
+    ABSENT,
     baseline_in_length,
     bits_per_byte,
     change_sentence,
+    conclusions,
     doors_sentence,
     groups_sentence,
+    headline,
+    last_length,
     measure_text,
     name_text,
     question,
     record_sentence,
     repeat_sentence,
+    scope_sentence,
     scores_sentence,
     shift_sentence,
     start_sentence,
@@ -36,7 +41,10 @@ from whatwhere.report.comparison_sentences import (
 )
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Chart, Part, Section, Series, Table
-from whatwhere.report.text import count, decimals, number, spread
+from whatwhere.report.text import count, decimals, number, percent, ranges, spread
+
+if TYPE_CHECKING:
+    from whatwhere.comparison.answers import Answer, Answers  # and with them PyTorch
 
 _TESTED = (
     "The same Transformer is trained under each scheme, then tested on new sequences of each length. The curve is the "
@@ -324,3 +332,50 @@ def _range(tables: Sequence[Statistics]) -> str:
     """Return the median of the least and of the greatest values of several tables."""
     low, high = results_spread(each.min for each in tables), results_spread(each.max for each in tables)
     return ABSENT if low is None or high is None else f"{decimals(low.median, 2)} to {decimals(high.median, 2)}"
+
+
+# What trained models answer
+
+LEARNED = 0.99
+"""The share of right answers in length from which on a run has learned its task."""
+_CHOSEN = {
+    "median": "of each scheme, the run of the median score",
+    "all": "every run",
+    "given": "the runs of the requested seed",
+}
+
+
+def answers(asked: "Answers") -> Iterator[Part]:
+    """Return the answers, as `ask` returns them, as text and a table."""
+    tokens = " ".join(map(visible, asked.tokens))
+    right = "the task knows no correct answer to it" if asked.correct is None else f"correct is {asked.correct}"
+    length = count(len(asked.tokens), "token")
+    if len(asked.tokens) > asked.trained[-1]:
+        length += ", longer than any in training"
+    else:
+        length += f" (trained with {ranges(asked.trained)} tokens)"
+    yield f"{tokens}: {length}; {right}."
+    if len({answer.positions for answer in asked.answers}) == 1:
+        yield f"Positions {', '.join(map(str, asked.answers[0].positions))}."
+    columns = ("scheme", "seed", "answer", "probability", "correct", "then", "right in length")
+    rows = [*map(_answer_row, asked.answers)]
+    yield Table(f"Answers, {_CHOSEN[asked.chosen]}", columns, rows, numeric=(1, 3, 6), shorten="never")
+    shares = [answer.in_length for answer in asked.answers if answer.in_length is not None]
+    if unlearned := [share for share in shares if not share >= LEARNED]:  # NaN too
+        several = f"{len(unlearned)} of these {len(asked.answers)} runs"
+        yield (
+            f"{several if len(asked.answers) > 1 else 'This run'} did not learn the task, which takes "
+            f"{percent(LEARNED, 0)} right in length: such an answer shows nothing of the scheme."
+        )
+    for one in asked.without:
+        yield f"{name_text(one.scheme)}, seed {one.seed}: no answer. {visible(one.reason.splitlines()[0])}"
+
+
+def _answer_row(answer: "Answer") -> list[str]:
+    first, *rest = answer.top
+    then = ", ".join(f"{visible(one.token)} {percent(one.probability)}" for one in rest)
+    right = "–" if answer.correct is None else "yes" if answer.correct else "no"
+    return [
+        name_text(answer.scheme), str(answer.seed), visible(first.token), percent(first.probability), right, then,
+        "–" if answer.in_length is None else percent(answer.in_length),
+    ]  # fmt: skip

@@ -1,19 +1,26 @@
-"""What a comparison measured, as sentences."""
+"""What a comparison measured, as sentences: the first ones, which schemes differ, and one for each part."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 import numpy as np
 
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
-from whatwhere.comparison.results import DistanceCurves
+from whatwhere.comparison.results import DistanceCurves, TaskDescription
+from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.escape import cut, visible
+from whatwhere.records import Missing
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
 
-_FRESH = 4
-"""Names of tensors that began anew to list, for each scheme."""
+ABSENT = "–"
 HOLDS = 0.05
 """A scheme holds at a length where it loses at most so much of its score in length: 5 points, or 0.05 of a loss."""
+_FRESH = 4
+"""Names of tensors that began anew to list, for each scheme."""
+_UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
+_KEPT = 5e-3
 
 _TASKS = {
     "expressions": "The task is to evaluate an expression such as Max(1,6,2): the answer is one digit. ",
@@ -21,13 +28,119 @@ _TASKS = {
     "text": "The task is to predict the next byte of a text. ",
     "text in tokens": "The task is to predict the next token of a text. ",
 }
-_UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
-_KEPT = 5e-3
+_ELSEWHERE = {
+    "expressions": " The repository of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and "
+    "what tutorials claim of them beside what was measured, docs/errata.md."
+}
+"""Where the same schemes are measured on other tasks, beside the task of the demo."""
 _DOORS = {
     "input": "added to the token's vector",
     "query_key": "transforming queries and keys",
     "score": "added to attention scores",
 }
+_CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
+_COLUMNS = ("better in the mean", "than", "by", "95 % interval", "better in", "effect", "p", "p (Holm)", "conclusion")
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+# The first sentences
+
+
+def headline(results: Comparison, found: PairedDifferences | Missing) -> str:
+    """Return the best and worst median at the longest length, and which differences the seeds show.
+
+    Nothing is said of lengths beyond the trained ones where no scheme learned the task.
+    """
+    last = last_length(results)
+    order = ranking(results, last)
+    if not order:
+        return "No scheme has a finite score at the longest tested length."
+    if not any(learned(results, scheme) for scheme in results.schemes):
+        return _not_learned(results)
+    (best, high), (worst, low) = order[0], order[-1]
+    text = _best_text(results, best, high, last)
+    if worst != best:
+        text += f"; {scheme_name(worst)} has the worst: {score_text(results, low)}"
+    if absent := [scheme_name(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
+        text += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
+    holding, until = results.schemes, 0  # those that hold up to a length, as far as any does
+    for length in results.beyond:
+        lasting = [s for s, score in ranking(results, length) if s in holding and _holds(results, s, score)]
+        if not lasting:
+            held = listed([scheme_name(scheme) for scheme in holding])
+            text += f". Longest to hold: {held}, to {until}" if until else f". Not one holds even at {length}"
+            break
+        holding, until = lasting, length
+    return " ".join(filter(None, (f"{text}.", conclusion(results, found))))
+
+
+def _not_learned(results: Comparison) -> str:
+    schemes, order, blind = count(len(results.schemes), "scheme"), ranking(results, None), blind_scores(results)
+    if not order:
+        return f"Of {schemes}, not one learned the task: no score in length is finite."
+    name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
+    return (
+        f"Of {schemes}, not one learned the task: the best score in length is {score_text(results, order[0][1])} "
+        f"({scheme_name(order[0][0])}), and a predictor without positions has {score_text(results, blind[name])} "
+        f"({name_text(name)}). So nothing can be concluded on longer inputs: train longer."
+    )
+
+
+def _best_text(results: Comparison, best: str, score: float, length: int | None) -> str:
+    inside, text = results.score(best, None), score_text(results, score, unit=True)
+    schemes, name, where = count(len(results.schemes), "scheme"), scheme_name(best), _length_text(results, length)
+    average = "median" if len(results.record.seeds) > 1 else "score"
+    alone, among = len(results.schemes) == 1, f"Of {schemes}, {name} has the best {average} {where}"
+    if inside is None or length is None:
+        return f"{name}: {text} {where}" if alone else f"{among}: {text}"
+    text, holds = f"{text} (in length {score_text(results, inside.median)})", _holds(results, best, score)
+    if alone:
+        return f"{name} {'holds' if holds else 'does not hold'} {where}: {text}"
+    if holds:
+        return f"{among} and holds: {text}"
+    return f"No scheme holds {where}; of {schemes}, {name} has the best {average} there: {text}"
+
+
+def _holds(results: Comparison, scheme: str, score: float) -> bool:
+    """Return whether a scheme that learned the task loses at most HOLDS of its score in length."""
+    inside = results.score(scheme, None)
+    sign = 1 if results.task.higher_is_better else -1
+    return inside is not None and learned(results, scheme) and (inside.median - score) * sign <= HOLDS
+
+
+def scope_sentence(results: Comparison) -> str:
+    """State what was not tested: another task, another size of model, another recipe."""
+    settings, own = [results.settings(run) for run in results.runs], results.record.model
+    values = {name: {getattr(each, name) for each in settings} for name in ("layers", "dim", "heads", "learning_rate")}
+    several = {name: listed([f"{value:g}" for value in sorted(each)]) for name, each in values.items()}
+    model = {
+        "layers": f"{several['layers']} {'layer' if values['layers'] == {1} else 'layers'}",
+        "dim": f"dim {several['dim']}",
+        "heads": f"{several['heads']} {'head' if values['heads'] == {1} else 'heads'}",
+    }
+    read = [text for name, text in model.items() if own is None or name in own.reads]
+    parts = [*([] if own is None else [f"your own, {name_text(own.name)}"]), *read]
+    one = all(len(each) == 1 for each in values.values())
+    return (
+        f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
+        f"({', '.join(parts)}, learning rate {several['learning_rate']}). Another task, size or learning rate can "
+        f"order the schemes otherwise; it was not tested here.{_ELSEWHERE.get(results.task.name, '')}"
+        f"{_tokenizer_sentence(results.task)}"
+    )
+
+
+def _tokenizer_sentence(task: TaskDescription) -> str:
+    if (text := task.tokenized) is None:
+        return ""
+    unknown = f", {text.unknown:.2%} of them unknown" if text.unknown else ""
+    name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
+    size = task.bytes_per_token.get(task.trained[0])
+    tested = "" if size is None else f" ({size:.2f} in the part that is tested in length)"
+    bits = "" if size is None else ", but bits per byte do, of nearly the same tested part"
+    return (
+        f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} bytes in the "
+        f"mean{tested}: losses per token of another tokenizer do not compare with these{bits}."
+    )
 
 
 def question(results: Comparison) -> str:
@@ -43,6 +156,113 @@ def question(results: Comparison) -> str:
     if seeds == 1:
         return f"{text}Each number comes from a single seed, so chance has a part in it."
     return f"{text}Each number is the median over {seeds} seeds, with the least and the greatest."
+
+
+# Which schemes differ
+
+
+def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iterator[Part]:
+    """Return which schemes the seeds separate, how that was tested, and the table of differences."""
+    yield conclusion(results, found)
+    if isinstance(found, Missing) or not found.pairs:
+        return
+    varied = any(run.varied for run in results.runs)
+    shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
+    pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
+    yield (
+        f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
+        f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
+        f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
+        "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
+        "too narrow. Effect: Hedges' g of the paired differences."
+    )
+    yield differences_table(results, found)
+
+
+def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
+    """State which schemes the seeds show to be better, or why they show none; "" where there is nothing to compare."""
+    if isinstance(found, Missing):
+        return f"Which scheme is better was not tested: {found.missing}."
+    if not found.pairs:
+        return ""
+    if not found.enough_seeds:
+        seeds = len(found.seeds)
+        written = _NUMBERS[seeds - 1] if seeds <= len(_NUMBERS) else str(seeds)
+        return (
+            f"{capital(written)} {'seed' if seeds == 1 else 'seeds'} cannot show any difference at the "
+            f"{percent(found.level, 0)} level: {_family(found)} {'needs' if found.family == 1 else 'need'} at least "
+            f"{found.seeds_needed} seeds. Treat the order of schemes as a hint."
+        )
+    best = _best(results, found)
+    own = [pair for pair in found.pairs if best in (pair.first, pair.second)]
+    parts = [*_about(results, own, best)]
+    if others := [pair.outcome == "better" for pair in found.pairs if pair not in own]:
+        several = f"{sum(others)} of {len(others)} other pairs" if len(others) > 1 else "the other pair"
+        separated = several if any(others) else "no other pair"
+        parts.append(f"{separated} {'is' if sum(others) < 2 else 'are'} separated")
+    return f"{capital('; '.join(parts))}."
+
+
+def _about(results: Comparison, own: Sequence[Difference], best: str) -> Iterator[str]:
+    """Yield what the seeds show of the best scheme: than which it is better, which are better, and which may be."""
+    name = scheme_name(best)
+    won = [pair for pair in own if pair.outcome == "better" and pair.first == best]
+    lost = [scheme_name(pair.first) for pair in own if pair.outcome == "better" and pair.first != best]
+    open_ = [scheme_name(pair.second if pair.first == best else pair.first) for pair in own if pair.outcome != "better"]
+    if won:
+        shown = f"these seeds show that {name} is better than {listed([scheme_name(pair.second) for pair in won])}"
+        tested = f"p ≤ {number(max(pair.p_holm for pair in won), 2)}, Holm"
+        if len(won) == 1:
+            (pair,) = won
+            ends = _interval(results, pair)
+            shown += f" by {_amount(results, pair.mean)} {_gain_unit(results)}, the mean of the paired differences"
+            tested = f"{ends and f'95{NARROW}% interval {ends}; '}p = {number(pair.p_holm, 2)}, Holm"
+        yield f"{shown} ({tested})"
+    if lost:
+        yield f"yet in the mean {listed(lost)} {'is' if len(lost) == 1 else 'are'} better than {name}"
+    if open_:
+        yield f"these seeds do not separate {name} from {listed(open_, 'or')}"
+
+
+def differences_table(results: Scored, found: PairedDifferences, rows: int | None = None) -> Table:
+    """Return the table of differences: at most so many rows of pairs, those with the best scheme first."""
+    best = _best(results, found)
+    pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))
+    caption = (
+        f"Paired differences {_length_text(results, found.length)}: by how much the first scheme is better, mean over "
+        f"{count(len(found.seeds), 'seed')}, {_gain_unit(results)}"
+    )
+    cells = []
+    for pair in pairs[:rows]:
+        gain = _amount(results, pair.mean), _interval(results, pair) or ABSENT, f"{pair.ahead} of {len(pair.gains)}"
+        effect = ABSENT if pair.effect is None else decimals(pair.effect, 2)
+        tested = number(pair.p, 2), number(pair.p_holm, 2), _CONCLUSIONS[pair.outcome]
+        cells.append([name_text(pair.first), name_text(pair.second), *gain, effect, *tested])
+    return Table(caption, _COLUMNS, cells, range(2, 8), len(pairs))
+
+
+def _best(results: Scored, found: PairedDifferences) -> str | None:
+    return next((scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out), None)
+
+
+def _family(found: PairedDifferences) -> str:
+    return count(found.family, "pair of schemes", "pairs of schemes")
+
+
+def _interval(results: Scored, pair: Difference) -> str:
+    ends = pair.interval
+    return "" if ends is None else f"{_amount(results, ends.low)} to {_amount(results, ends.high)}"
+
+
+def _amount(results: Scored, value: float) -> str:
+    return decimals(100 * value, 1) if results.percent else decimals(value, 3)
+
+
+def _gain_unit(results: Scored) -> str:
+    return "points" if results.percent else name_text(results.task.measure)
+
+
+# A sentence for each part of the report
 
 
 def scores_sentence(results: Comparison) -> str:
@@ -96,7 +316,7 @@ def shift_sentence(results: Comparison) -> str:
             kept.append(name)
         else:
             moved.append(f"{name} from {score_text(results, before.median)} to {score_text(results, after.median)}")
-    return capital("; ".join(f"{what}: {listed(names)}" for what, names in groups.items() if names)) + "."
+    return _by_group(groups)
 
 
 def doors_sentence(results: Comparison) -> str:
@@ -106,12 +326,16 @@ def doors_sentence(results: Comparison) -> str:
         if scheme in results.schemes:
             does = listed([_DOORS.get(name, name_text(name)) for name in view.doors]) or "no positional encoding"
             groups.setdefault(does, []).append(scheme_name(scheme))
-    return capital("; ".join(f"{does}: {listed(names)}" for does, names in groups.items())) + "."
+    return _by_group(groups)
+
+
+def _by_group(groups: Mapping[str, Sequence[str]]) -> str:
+    return capital("; ".join(f"{what}: {listed(names)}" for what, names in groups.items() if names)) + "."
 
 
 def change_sentence(results: Comparison) -> str:
     """Describe how far training moved the token table, in one run of the scheme that scores best."""
-    order = ranking(results, results.beyond[-1] if results.beyond else None) or ranking(results, None)
+    order = ranking(results, last_length(results)) or ranking(results, None)
     best = order[0][0] if order else results.schemes[0]
     for run in sorted(results.runs, key=lambda run: (run.scheme != best, run.seed)):
         tables = results.tables(run)
@@ -162,6 +386,14 @@ def repeat_sentence(results: Comparison) -> str:
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
 
 
+# What sentences and tables are made of
+
+
+def last_length(results: Scored) -> int | None:
+    """Return the longest tested length beyond the trained ones; None, which is in length, where there is none."""
+    return results.beyond[-1] if results.beyond else None
+
+
 def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:
     """Rank the schemes that have a finite score at a length, with their medians, the best first."""
     scores = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
@@ -174,6 +406,33 @@ def distance_curves(results: Comparison) -> dict[str, DistanceCurves]:
     views = ((name, results.record.schemes.get(name)) for name in results.schemes)
     by_scheme = {name: view.by_distance for name, view in views if view is not None and view.by_distance is not None}
     return {name: curves for name, curves in by_scheme.items() if curves.curves and curves.distances}
+
+
+def learned(results: Comparison, scheme: str) -> bool:
+    """Return whether a scheme's median in length is better than that of every predictor that ignores positions."""
+    score, blind = results.score(scheme, None), blind_scores(results).values()
+    if score is None or not math.isfinite(score.median):
+        return False
+    return all(score.median > value if results.task.higher_is_better else score.median < value for value in blind)
+
+
+def blind_scores(results: Comparison) -> dict[str, float]:
+    """Return the scores in length of the predictors that ignore positions, by name."""
+    scores = {name: baseline_in_length(results, line) for name, line in results.task.baselines.items()}
+    return {name: score for name, score in scores.items() if score is not None}
+
+
+def baseline_in_length(results: Scored, baseline: Mapping[int, float]) -> float | None:
+    """Return the mean score of a baseline over the trained lengths; None where it has none."""
+    values = [baseline[n] for n in results.task.tested_in_length if n in baseline]
+    return sum(values) / len(values) if values else None
+
+
+def bits_per_byte(results: Scored, score: float | None) -> float | None:
+    """Return a loss in length in bits per byte of the tested text, which compares across tokenizers."""
+    task = results.task
+    size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.trained[0])
+    return None if score is None or size is None else score / math.log(2) / size
 
 
 def name_text(name: str) -> str:
@@ -191,36 +450,8 @@ def unit_of(results: Scored) -> str:
     return name_text(results.task.unit)
 
 
-def length_text(results: Scored, length: int | None) -> str:
-    """Return a tested length for a sentence, such as "at 32 arguments"; None is in length."""
+def _length_text(results: Scored, length: int | None) -> str:
     return "in length" if length is None else f"at {length} {unit_of(results)}"
-
-
-def baseline_in_length(results: Scored, baseline: Mapping[int, float]) -> float | None:
-    """Return the mean score of a baseline over the trained lengths; None where it has none."""
-    values = [baseline[n] for n in results.task.tested_in_length if n in baseline]
-    return sum(values) / len(values) if values else None
-
-
-def learned(results: Comparison, scheme: str) -> bool:
-    """Return whether a scheme's median in length is better than that of every predictor that ignores positions."""
-    score, blind = results.score(scheme, None), blind_scores(results).values()
-    if score is None or not math.isfinite(score.median):
-        return False
-    return all(score.median > value if results.task.higher_is_better else score.median < value for value in blind)
-
-
-def blind_scores(results: Comparison) -> dict[str, float]:
-    """Return the scores in length of the predictors that ignore positions, by name."""
-    scores = {name: baseline_in_length(results, line) for name, line in results.task.baselines.items()}
-    return {name: score for name, score in scores.items() if score is not None}
-
-
-def bits_per_byte(results: Scored, score: float | None) -> float | None:
-    """Return a loss in length in bits per byte of the tested text, which compares across tokenizers."""
-    task = results.task
-    size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.trained[0])
-    return None if score is None or size is None else score / math.log(2) / size
 
 
 def measure_text(results: Scored) -> str:

@@ -60,12 +60,7 @@ def looks(schemes: Sequence[str]) -> dict[str, int]:
 
 
 def to_file(figure: Chart, format: str, width: Number = 84.0) -> bytes:
-    """Draw a figure as "svg", "pdf" or "png", and return the contents of its file; equal figures give equal bytes.
-
-    Raises:
-        SettingError: If the width is not between 60 and 400 millimeters.
-        MissingExtra: If matplotlib is not installed.
-    """
+    """Draw a figure as "svg", "pdf" or "png", and return the contents of its file; equal figures give equal bytes."""
     drawn, out = draw(figure, width), io.BytesIO()
     # Without what says when, or by which version, a file was written.
     unsaid = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[format]
@@ -78,12 +73,7 @@ def to_file(figure: Chart, format: str, width: Number = 84.0) -> bytes:
 
 
 def draw(figure: Chart, width: Number = 84.0) -> "Figure":
-    """Return a figure of matplotlib, to change before it is saved.
-
-    Raises:
-        SettingError: If the width is not between 60 and 400 millimeters.
-        MissingExtra: If matplotlib is not installed.
-    """
+    """Return a figure of matplotlib, to change before it is saved, of a width in millimeters."""
     if not NARROWEST <= width <= WIDEST:
         raise SettingError(f"a figure got width={width:g} mm, but needs {NARROWEST:g} to {WIDEST:g}, as in --width 84.")
     try:

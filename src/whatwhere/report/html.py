@@ -39,12 +39,7 @@ def join(*children: str) -> Markup:
 
 
 def element(tag: str, *children: str, attributes: Mapping[str, str] | None = None, **more: str) -> Markup:
-    """Return one element of markup and text, which is escaped.
-
-    Args:
-        attributes: whose names are not Python names, such as "http-equiv".
-        more: other attributes, written as Python names: `class_` is class, `aria_label` is aria-label.
-    """
+    """Return one element of markup and text, which is escaped; its attribute `aria_label` is written aria-label."""
     named = dict(attributes or {}) | {name.rstrip("_").replace("_", "-"): value for name, value in more.items()}
     written = "".join(f' {name}="{html.escape(visible(value), quote=True)}"' for name, value in named.items())
     return Markup(f"<{tag}{written}>" if tag in _VOID else f"<{tag}{written}>{join(*children)}</{tag}>")
@@ -103,14 +98,9 @@ def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
 def scatter(
     points: Float[np.ndarray, "points 2"], names: Sequence[str], groups: Sequence[str], title: str, lines: Sequence[str]
 ) -> Markup:
-    """Return a scatter plot, colored by group, as one SVG document that loads nothing.
+    """Return a scatter plot, colored by group, as one SVG document that loads nothing; the second axis points up.
 
-    Args:
-        points: coordinates of at least one point; the second axis points up.
-        names: one for each point; one is written in each part of the picture that has any.
-        groups: one for each point; the legend lists them, the largest first.
-        title: first line of the picture, and its name for screen readers.
-        lines: further lines, which stay with the picture wherever it is copied.
+    One name is written in each part of the picture; lines stay with the picture wherever it is copied.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.array([_WIDTH - 2 * _MARGIN - _LEGEND, _HEIGHT - _TOP - 2 * _MARGIN])

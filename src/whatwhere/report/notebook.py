@@ -25,11 +25,7 @@ _STYLE = Markup(
 
 
 def register(shell: Any) -> None:
-    """Register the writers with a shell of IPython, whose results show tables and figures from then on.
-
-    Args:
-        shell: of IPython, as `%load_ext whatwhere` passes it.
-    """
+    """Register the writers with a shell of IPython, whose results show tables and figures from then on."""
     formatter = shell.display_formatter.formatters["text/html"]
     for module, name in WRITERS:
         formatter.for_type_by_name(f"whatwhere.{module}", name, to_html)
@@ -73,8 +69,8 @@ def _figure(chart: Chart) -> Markup:
 def _comparison(results: Any) -> Iterator[Section | Part]:
     from whatwhere.comparison.statistics import PairedDifferences, paired_differences
     from whatwhere.report.comparison import summary
-    from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
     from whatwhere.report.comparison_figures import figures
+    from whatwhere.report.comparison_sentences import differences_table, headline, last_length, scope_sentence
 
     found = paired_differences(results, last_length(results))
     yield headline(results, found)
@@ -83,7 +79,7 @@ def _comparison(results: Any) -> Iterator[Section | Part]:
         if figure.name in ("scores", "shift"):  # those of groups are files, by whatwhere figures
             yield Section(figure.name, figure.title, [figure])
     if isinstance(found, PairedDifferences) and found.pairs:
-        yield table(results, found)
+        yield differences_table(results, found)
     yield scope_sentence(results)
 
 
@@ -137,13 +133,13 @@ def _by(module: str, function: str = "parts") -> Writer:
 
 WRITERS: Mapping[tuple[str, str], Writer] = {
     ("comparison.read", "Comparison"): _comparison,
-    ("comparison.answers", "Answers"): _by("answers"),
+    ("comparison.answers", "Answers"): _by("comparison", "answers"),
     ("analysis.inspection", "Inspection"): _by("inspection", "sections"),
     ("analysis.token_table", "Sizes"): _by("inspection", "sizes"),
     ("analysis.token_table", "Norms"): _by("inspection", "norms"),
     ("analysis.pca", "Spectrum"): _by("inspection", "spectrum"),
-    ("analysis.token_tables", "SiblingTables"): _by("token_tables", "token_tables"),
-    ("analysis.token_tables", "NGramOccupancy"): _by("token_tables", "occupancy"),
+    ("analysis.token_tables", "SiblingTables"): _by("inspection", "token_tables"),
+    ("analysis.token_tables", "NGramOccupancy"): _by("inspection", "occupancy"),
     ("analysis.added_positions", "InputVariance"): _by("inspection", "variance"),
     ("analysis.added_positions", "PositionTable"): _by("positions", "positions"),
     ("analysis.rotary", "RotaryReport"): _by("positions", "rotary"),

@@ -18,8 +18,8 @@ from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import summary
-from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_figures import figures
+from whatwhere.report.comparison_sentences import differences_table
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
 from whatwhere.report.figures import to_file
 from whatwhere.report.section import Table
@@ -179,17 +179,7 @@ def csv_text(rows: Rows) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Write a table as Markdown, its caption in bold above it, where it has one.
-
-    Examples:
-        >>> print(markdown(Table("A|B", ["scheme", "score"], [["a_b", "1"]], numeric=[1])))
-        **A\\|B**
-        <BLANKLINE>
-        | scheme | score |
-        | --- | ---: |
-        | a\\_b | 1 |
-        <BLANKLINE>
-    """
+    """Write a table as Markdown, its caption in bold above it, where it has one."""
     rule = ["---:" if n in table.numeric else "---" for n in range(len(table.columns))]
     rows = [[markdown_text(cell) for cell in row] for row in (table.columns, *table.rows)]
     lines = [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]

@@ -22,15 +22,7 @@ def capital(sentence: str) -> str:
 
 
 def count(number: int, one: str, several: str = "") -> str:
-    """Format a number of things, with the noun in singular or plural.
-
-    Args:
-        several: the noun for more; "" appends an s.
-
-    Examples:
-        >>> count(1, "seed"), count(3000, "seed"), count(2, "entry", "entries")
-        ('1 seed', '3,000 seeds', '2 entries')
-    """
+    """Format a number of things, with the noun in singular, or else the one for several: with an s by default."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
@@ -118,17 +110,7 @@ def percent(share: float | int | None, places: int = 1) -> str:
 
 
 def spread(values: "Spread | None", places: int = 3, factor: float = 1.0, absent: str = "") -> str:
-    """Format a median, with the range where the values differ.
-
-    Args:
-        values: median and range, or None.
-        factor: multiplies the values first, such as 100 for percent.
-
-    Examples:
-        >>> from whatwhere.comparison.results import Spread
-        >>> spread(Spread(0.5, -0.25, 1.0), 2)
-        '0.50 (−0.25 to 1.00)'
-    """
+    """Format a median times a factor, with the range where the values differ: "0.50 (−0.25 to 1.00)"."""
     if values is None:
         return absent
     median, least, greatest = (decimals(value * factor, places) for value in (values.median, values.min, values.max))

@@ -102,7 +102,7 @@ def exported(session: Session) -> ExportedView | None:
     """Return the first question with the answers and attention of the first run of each scheme."""
     first = begin(session) | {"seeds": str(find_run(session, first_names(session)[0]).seed)}
     question = {"text": first["text"], "positions": "", "seeds": first["seeds"]}
-    from whatwhere.report.answers import parts  # and with it torch
+    from whatwhere.report.comparison import answers as parts
 
     try:
         asked = answers(session, question)
