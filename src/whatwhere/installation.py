@@ -206,11 +206,8 @@ def _torch() -> tuple[int, Kernels] | Missing:
     except (ImportError, OSError) as problem:
         return Missing(f"PyTorch does not load: {problem}.", "pip install --force-reinstall torch", True)
     library = backend.library()
-    gpus = (
-        tuple(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
-        if torch.cuda.is_available()
-        else ()
-    )
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = tuple(torch.cuda.get_device_name(n) for n in range(devices))
     kernels = Kernels(library.level if library else None, gpus, find_spec("triton") is not None)
     return torch.get_num_threads(), kernels
 

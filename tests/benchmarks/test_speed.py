@@ -25,13 +25,6 @@ def test_the_page_is_what_the_script_writes() -> None:
     assert speed.page(speed.committed()) == (ROOT / "docs" / "speed.md").read_text(encoding="utf-8"), "run make docs"
 
 
-def test_the_figure_of_the_page_is_there_and_reads_in_light_and_dark() -> None:
-    figure = (ROOT / "docs" / "speed.svg").read_text(encoding="utf-8")
-    assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme: dark" in figure
-    assert "](speed.svg)" in (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-
-
 def test_the_page_has_every_case_and_lists_what_is_not_measured(measured: dict[str, Any]) -> None:
     page = speed.page([measured])
     sections = {part.split(":")[0]: part for part in page.split("\n## ")[1:]}

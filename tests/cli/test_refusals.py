@@ -32,6 +32,7 @@ REFUSED = {
     "compare none --set direction": "needs name=value, as in",
     "compare none --set lengths=8": "--set got lengths, which is not a setting",
     "compare none --steps 2 --set steps=3": "steps was passed twice",
+    "compare none --lengths 8 12": "--lengths 8,12, not 8 12",
     "compare none --out text.txt/out": "cannot be written: Not a directory",
     "neighbors v.vec nothing": "no token of",
     "neighbors v.vec kin": "Similar are 'king'",

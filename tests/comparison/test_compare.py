@@ -21,7 +21,7 @@ from whatwhere.comparison.tasks import Expressions
 from whatwhere.records import from_json, sealed, to_json
 from whatwhere.report.comparison_sentences import headline
 
-from ..running import error_of, whatwhere
+from ..running import whatwhere
 from ..systems import unix
 from . import six_runs
 
@@ -46,27 +46,6 @@ def test_processes_threads_and_this_process_have_the_same_results(tmp_path: Path
     assert torch.get_num_threads() == count
     for other in ("b", "c"):
         six_runs.require_same(tmp_path / "a", tmp_path / other)
-
-
-def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None:
-    report = compare(["learned", "none"], out=tmp_path / "a", seeds=1, **QUICK)
-    result = report.summary["learned"].scores
-    assert result[8] == dict.fromkeys(("all", *Expressions.groups))
-    assert result[6]["all"] is not None
-    run_ = report.runs[0]
-    assert run_.parameters.positions == Expressions().token_count(6) * 64
-    shift = run_.shift
-    # 3 arguments are 8 tokens: 14 rows hold them moved by up to 6.
-    assert [shift[s].score is None for s in (0, 1, 2, 4, 8, 60)] == [False] * 4 + [True] * 2
-    assert "no row" in str(report)
-
-
-def test_custom_schemes_and_mixtures(tmp_path: Path) -> None:
-    schemes = ["rotary/none", "rotary+alibi", ("mine", slow_decay)]
-    report = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
-    assert list(report.summary) == ["rotary/none", "rotary+alibi", "mine"]
-    mixture, mine = (next(r for r in report.runs if r.scheme == n) for n in ("rotary+alibi", "mine"))
-    assert mixture.losses == mine.losses
 
 
 @pytest.mark.parametrize("task", ["recall", "text"])
@@ -219,8 +198,3 @@ def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> N
     report = demo(tmp_path / "demo", progress=False)
     assert [run.scheme for run in report.runs] == [name for _ in range(3) for name in DEMO_SCHEMES]
     assert all(run.in_length >= 0.99 for run in report.runs)
-
-
-def test_numbers_of_an_option_are_one_word(tmp_path: Path) -> None:
-    message = error_of("compare", "none", "--lengths", "8", "12", "--out", tmp_path / "a")
-    assert "--lengths 8,12, not 8 12" in message

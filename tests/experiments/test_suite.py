@@ -13,7 +13,7 @@ from experiments.bench import Experiment
 from experiments.evidence_page import fault_row, page
 from experiments.record import FaultRow, Statement
 from whatwhere.comparison.results import Spread
-from whatwhere.errors import ResultsError, SettingError
+from whatwhere.errors import ResultsError
 from whatwhere.records import sealed
 
 from ..comparison.made_up import made_up_folder
@@ -44,14 +44,6 @@ def test_every_experiment_is_listed_once_and_in_a_scope_or_deferred():
     for each in suite.EXPERIMENTS:
         assert bool(each.deferred) == (each.measure is None) == (not each.scopes)
     assert [each.id for each in suite.select("quick")] == ["E0", "E1", "E5", "E13"]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("E99", "there is no experiment 'E99'"), ("E9", "not measured: needs a GPU")]
-)
-def test_an_experiment_that_is_not_there_is_refused(name, message):
-    with pytest.raises(SettingError, match=message):
-        suite.select("full", [name])
 
 
 def test_what_is_finished_is_not_done_again(calls, tmp_path):
