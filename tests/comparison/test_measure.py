@@ -58,11 +58,7 @@ def says(tokens: Tensor, vocab_size: int = 20) -> Tensor:
 def test_scores_of_a_model_that_always_repeats_the_first_digit() -> None:
     task, settings = Expressions(), small_settings(test_sequences=300)
     result = measure.scores(Stub(lambda ids, _: says(ids[:, 2])), task, 4, settings)
-    test_set, right, total = (
-        measure.evaluation_set(task, 4, settings),
-        dict.fromkeys(task.groups, 0),
-        dict.fromkeys(task.groups, 0),
-    )
+    test_set, right, total = measure.evaluation_set(task, 4, settings), *(dict.fromkeys(task.groups, 0) for _ in "ab")
     rules = {"First": lambda d: d[0], "Second": lambda d: d[1], "Last": lambda d: d[-1], "Max": max, "Min": min}
     for ids in test_set.ids.tolist():
         operator, digits = task.tokens[ids[0]], [token - 2 for token in ids[2:-1:2]]
@@ -232,10 +228,7 @@ def test_the_number_line_is_the_first_principal_component_of_how_the_digits_move
     expected = abs(np.corrcoef(along, np.arange(10))[0, 1])
     assert 0.1 < expected < 0.999
     assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-5)
-
-
-def test_digits_that_did_not_move_are_on_no_line() -> None:
-    assert snapshot(sampled(7), sampled(7)).number_line is None
+    assert snapshot(first, first).number_line is None, "digits that did not move are on no line"
 
 
 @pytest.mark.parametrize("task", [Recall(), Text(b"the cat sat " * 200, trained=(16,))])

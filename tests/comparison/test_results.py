@@ -262,20 +262,9 @@ def test_names_of_a_comparison_are_shown_and_not_interpreted(tmp_path: Path) -> 
         assert "⟨U+202E⟩" in text
 
 
-def test_queries_of_a_comparison(tmp_path: Path) -> None:
-    folder = made_up.made_up_folder(tmp_path, schemes=("alibi", "learned"), seeds=2)
-    learned_run = read_results(folder / "results.json")
-    assert learned_run.folder == folder
-    assert learned_run.schemes == ["alibi", "learned"]
-    assert (learned_run.trained, learned_run.beyond) == ([1, 2, 3, 4, 5, 6], [8, 12, 16, 24, 32])
-    assert learned_run.shifts == list(made_up.SHIFTS)
-    assert learned_run.score("learned", 8) is None
-    assert learned_run.score("alibi", 8, "gone") is None
-    assert learned_run.score("alibi", None) == learned_run.summary["alibi"].in_length
-
-
 def test_a_scheme_is_found_by_its_other_names(tmp_path: Path) -> None:
-    results = read_results(made_up.made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1))
+    results = read_results(made_up.made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1) / "results.json")
+    assert results.folder == tmp_path
     assert [results.find_scheme(name) for name in ("rotary", "rope", "NoPE")] == ["rotary", "rotary", "none"]
     with pytest.raises(ww.errors.SettingError, match=r"no scheme 'alibi'\. It has: 'none', 'rotary'"):
         results.find_scheme("alibi")

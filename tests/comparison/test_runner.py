@@ -46,16 +46,12 @@ def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
 JOBS = [job("none"), job("rotary"), job("alibi", 1)]
 
 
-def identity(result: Run) -> tuple[str, int]:
-    return result.result.scheme, result.result.seed
-
-
 class Kept(list[Run]):
     """What was handed over, in order."""
 
     @property
     def names(self) -> list[tuple[str, int]]:
-        return [identity(result) for result in self]
+        return [(each.result.scheme, each.result.seed) for each in self]
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +59,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def on(executor: Executor | None, jobs: list[Job], keep: Callable[[Run], None], **given: Any) -> None:
-    """Do runs whose results are in this folder."""
-    read: Callable[[Job], RunResult | None] = given.get("read", lambda job: None)
+def on(executor: Executor | None, jobs: list[Job], keep: Callable[[Run], None] | None = None, **given: Any) -> Kept:
+    """Do runs whose results are in this folder, and return them."""
+    kept, read = Kept(), given.get("read", lambda job: None)
     workers, show = given.get("workers"), given.get("show", False)
-    runner.run_all(jobs, Path.cwd(), keep, read, executor=executor, workers=workers, show=show)
-
-
-def run_all(jobs: list[Job], workers: int | None, show: bool = False) -> list[Run]:
-    kept = Kept()
-    on(None, jobs, kept.append, workers=workers, show=show)
+    runner.run_all(jobs, Path.cwd(), keep or kept.append, read, executor=executor, workers=workers, show=show)
     return kept
 
 
@@ -105,9 +96,8 @@ class AtOnce(ByHand):
 
 
 def test_runs_use_the_given_executor() -> None:
-    executor, kept = AtOnce(), Kept()
-    on(executor, JOBS, kept.append)
-    assert sorted(kept.names) == [("alibi", 1), ("none", 0), ("rotary", 0)]
+    executor = AtOnce()
+    assert sorted(on(executor, JOBS).names) == [("alibi", 1), ("none", 0), ("rotary", 0)]
     # Whatever it is, on this machine or another one, it gets a function and a job that can be sent.
     assert [fn for fn, _ in executor.work] == [run] * 3
     assert len({given.channel for _, given in executor.work}) == 3
@@ -189,10 +179,10 @@ def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> Non
 def test_runs_remove_what_a_killed_process_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
     monkeypatch.setattr(runner, "run", lambda job: seen.extend(tmp_path.glob(".whatwhere*")) or run(job))
-    on(None, JOBS[:1], lambda run: None, workers=1)
+    on(None, JOBS[:1], workers=1)
     (folder,) = seen
     (folder / "1").mkdir(parents=True)  # nobody has its lock
-    on(None, JOBS[:1], lambda run: None, workers=1)
+    on(None, JOBS[:1], workers=1)
     assert folder not in seen[1:]
     assert not list(tmp_path.glob(".*"))
 
@@ -205,7 +195,7 @@ def test_an_interrupt_during_submission_cancels_runs() -> None:
 
     executor = Pressed()
     with pytest.raises(KeyboardInterrupt):
-        on(executor, JOBS, Kept().append)
+        on(executor, JOBS)
     assert [future.cancelled() for future in executor.futures[:2]] == [True, True]
 
 
@@ -249,7 +239,7 @@ def dies(dim: int, num_heads: int, max_length: int) -> ww.Where:
 
 def test_a_worker_that_ends_is_reported_and_finished_runs_are_kept() -> None:
     with pytest.raises(ww.errors.ResultsError, match=r"^a worker process ended(.|\n)*too little memory(.|\n)*resume"):
-        run_all([job(("dies", dies)), job("none"), job("alibi")], workers=2)
+        on(None, [job(("dies", dies)), job("none"), job("alibi")], workers=2)
 
 
 def test_a_system_without_semaphores_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +248,7 @@ def test_a_system_without_semaphores_is_named_with_the_way_out(monkeypatch: pyte
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", refused)
     with pytest.raises(ww.errors.ResultsError, match=r"^this system lets no worker process begin(.|\n)*--workers 1"):
-        run_all(JOBS, workers=2)
+        on(None, JOBS, workers=2)
 
 
 @pytest.mark.parametrize(("workers", "cores", "expected"), [(None, 2, 2), (None, 8, 3), (2, 8, 2), (5, 1, 3)])
@@ -273,7 +263,7 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
     monkeypatch.setattr(results, "cores", lambda: cores)
-    assert len(run_all(JOBS, workers)) == 3
+    assert len(on(None, JOBS, workers=workers)) == 3
     assert calls == [expected]
 
 
@@ -294,7 +284,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show
     monkeypatch.setattr(
         runner, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
     )
-    run_all(jobs, 1, show)
+    on(None, jobs, workers=1, show=show)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page.getvalue())
 
 
@@ -325,7 +315,7 @@ def test_no_progress_is_shown_unless_requested(terminal: bool, monkeypatch: pyte
 def test_a_script_without_a_main_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(ww.errors.SettingError, match=r'if __name__ == "__main__":.*workers=1'):
-        run_all(JOBS, workers=2)
+        on(None, JOBS, workers=2)
 
 
 def typed(dim: int, num_heads: int, max_length: int) -> ww.Where:
@@ -337,9 +327,9 @@ def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(typed, "__module__", "__main__")
     monkeypatch.setattr(runner, "ProcessPoolExecutor", None)
     jobs = [job(("typed", typed)), job("none")]
-    assert [result.result.scheme for result in run_all(jobs, None)] == ["typed", "none"]
+    assert on(None, jobs).names == [("typed", 0), ("none", 0)]
     with pytest.raises(ww.errors.SettingError, match=r"interactive session(.|\n)*pass workers=1"):
-        run_all(jobs, workers=2)
+        on(None, jobs, workers=2)
 
 
 @pytest.mark.parametrize("executor", ["slurm", "threads", "threads:0", "dask:tcp://127.0.0.1:9"])

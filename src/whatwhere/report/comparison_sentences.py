@@ -241,8 +241,8 @@ def differences_table(results: Scored, found: PairedDifferences, rows: int | Non
     return Table(caption, _COLUMNS, cells, range(2, 8), len(pairs))
 
 
-def _best(results: Scored, found: PairedDifferences) -> str | None:
-    return next((scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out), None)
+def _best(results: Scored, found: PairedDifferences) -> str:
+    return next((scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out), "")
 
 
 def _family(found: PairedDifferences) -> str:
