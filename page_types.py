@@ -2,7 +2,7 @@
 
 `python page_types.py` writes the file. It starts at the return annotations of QUERIES and JOBS in
 whatwhere.studio.api and follows every dataclass that they reach. A Python type has one TypeScript type, as
-whatwhere.studio.wire packs it:
+whatwhere.studio.export packs it:
 
     str, bool, int, float, None     string, boolean, number, number, null
     MaybeNaN of whatwhere.records   number | null

@@ -338,7 +338,7 @@ def _page_without_times(page: str) -> bytes:
     Durations and dates are left out, with what depends on them: the digits of the tables of costs, settings and runs,
     and the hash of the packed answers.
     """
-    from whatwhere.studio.wire import unpack
+    from whatwhere.studio.export import unpack
 
     found = re.search(r'id="exported">(.*?)</script>', page, re.DOTALL)
     if found is None or not page.rstrip().endswith("</html>"):

@@ -56,7 +56,7 @@ def test_the_page_shows_the_same(tmp_path: Path) -> None:
     words = ["Ġthe", "the", "##ing", "▁king", "Ã", "ĊĊ", "[MASK]", "", "Ġ", "<0x0A>", "東", "##"]
     pairs = [(word, text) for word in words for text in (" the", "ing", "", None, "\n", "\u202e")]
     (tmp_path / "pairs.json").write_text(json.dumps(pairs))
-    shown = browser.driven("escape.mjs", texts=str(tmp_path / "texts.json"), pairs=str(tmp_path / "pairs.json"))
+    shown = browser.driven("modules.mjs", texts=str(tmp_path / "texts.json"), pairs=str(tmp_path / "pairs.json"))
     expected = {
         "visible": [visible(text) for text in texts],
         "token": [visible_token(text) for text in texts],

@@ -21,9 +21,8 @@ from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.comparison import sections
 from whatwhere.report.comparison_sentences import headline, last_length, learned, scope_sentence
 from whatwhere.report.section import Chart, Table
-from whatwhere.studio.export import write_page
+from whatwhere.studio.export import unpack, write_page
 from whatwhere.studio.session import Session
-from whatwhere.studio.wire import unpack
 
 from ..comparison import made_up
 from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder

@@ -107,9 +107,11 @@ def test_every_section_is_read_without_a_script(page: str, hostile: Path) -> Non
     ]
     assert sizes["all"][2] == f"{400 * 256 + 64 * 256:,}"
     assert "1 row of zeros." in read.texts["p"]
-    assert read.rows("Zero rows")[1:] == [["#3", "a⟨U+200B⟩b"]]
-    assert read.rows("Rows with NaN or infinity")[1:] == [["#4", "⟨U+001B⟩[31mred", "1", "0"]]
-    assert read.rows("Duplicate rows")[1:] == [["#5", "#5 ␣  #6 ◌\u0301"]]
+    assert [row[:2] for row in read.rows("Zero rows")[1:]] == [["#3", "a⟨U+200B⟩b"]]
+    (broken,) = read.rows("Rows with NaN or infinity")[1:]
+    assert (broken[:2], broken[-2:]) == (["#4", "⟨U+001B⟩[31mred"], ["1", "0"])
+    equal = [(*row[:2], row[-1]) for row in read.rows("Duplicate rows")[1:]]
+    assert equal == [("#5", "␣", "1"), ("#6", "◌\u0301", "1")]
     norms = read.rows("Histogram of the norms")[1:]
     assert sum(int(count) for _, count in norms) == 399  # one is not finite
     rotary = read.texts["p"].index("No layer of this model rotates queries and keys.")

@@ -71,7 +71,7 @@ def test_the_page_writes_the_same(tmp_path: Path) -> None:
         pytest.skip("Node.js or the page's packages are missing: make page")
     values = [*EXACT, *sampled()]
     (tmp_path / "numbers").write_bytes(struct.pack(f"<{len(values)}d", *values))
-    shown = browser.driven("numbers.mjs", numbers=str(tmp_path / "numbers"), digits=DIGITS, places=PLACES)
+    shown = browser.driven("modules.mjs", numbers=str(tmp_path / "numbers"), digits=DIGITS, places=PLACES)
     expected = {
         "numbers": [[number(value), *(number(value, digits) for digits in DIGITS)] for value in values],
         "decimals": [[decimals(value, places) for places in PLACES] for value in values],

@@ -26,25 +26,21 @@ ADDRESS = "http://127.0.0.1:4321"
 
 @pytest.fixture(scope="session")
 def real(minilm: Path) -> Session:
-    """Open the real model."""
     return Session.open(minilm)
 
 
 @pytest.fixture(scope="session")
 def fresh() -> Session:
-    """Open what the studio shows where nothing is given."""
     return Session.open()
 
 
 @pytest.fixture(scope="session")
 def session(results: Path) -> Session:
-    """Open a small comparison."""
     return Session.open(results)
 
 
 @pytest.fixture(scope="session")
 def table(minilm: Path) -> np.ndarray:
-    """Read the token table by another library, in float64."""
     return load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
 
 
@@ -53,12 +49,10 @@ def quiet(fraction: float, message: str) -> None:
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
-    """Read a file of values that the page saved."""
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
 def opened(folder: Path, config: dict[str, Any], **tensors: np.ndarray) -> Session:
-    """Write a small model, and open it."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file({name: table.astype(np.float32) for name, table in tensors.items()}, folder / "model.safetensors")
     return Session.open(folder)
@@ -66,7 +60,6 @@ def opened(folder: Path, config: dict[str, Any], **tensors: np.ndarray) -> Sessi
 
 @pytest.fixture
 def key() -> Key:
-    """Make a key."""
     return Key()
 
 
@@ -77,7 +70,6 @@ def page(tmp_path: Path) -> Path:
 
 
 def small_page(beside: Path) -> Path:
-    """Write such a page."""
     folder = beside / "page"
     folder.mkdir()
     (folder / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")

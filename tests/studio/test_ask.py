@@ -14,8 +14,8 @@ from whatwhere.comparison import ask
 from whatwhere.comparison.answers import Answers
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Table
+from whatwhere.studio.api import about
 from whatwhere.studio.api import ask as api
-from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
 
 from .conftest import csv_rows

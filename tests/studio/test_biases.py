@@ -34,7 +34,6 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def learned(session: Session, part: str) -> np.ndarray:
-    """Give the table of a part of the model."""
     return session.checkpoint.array(f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
 
 
@@ -80,6 +79,7 @@ def test_the_models_own_table_first(t5: Session, number: int, part: str) -> None
 @pytest.mark.parametrize(
     ("scheme", "options", "settings"),
     [
+        ("t5", "num_buckets=6 max_distance=24", {"num_buckets": 6, "max_distance": 24}),
         ("kerple", "kind=power", {"kind": "power"}),
         ("fire", "threshold=3 c=0.5 width=4", {"threshold": 3.0, "c": 0.5, "width": 4}),
     ],
@@ -90,6 +90,8 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(
     chosen = {"scheme": scheme, "options": options, "heads": 2, "tokens": 6}
     result, other = (api.shown(fresh, {**chosen, "seed": seed}) for seed in (4, 5))
     right = random_scheme(scheme, 2, 2, 4096, 4, **settings).score
+    assert result.random
+    assert settings.items() <= {parameter.name: parameter.value for parameter in result.parameters}.items()
     lower = np.tril_indices(6)
     expected = right(positions(6), causal=right.causal_only)[0, 0].detach().numpy()
     np.testing.assert_allclose(result.matrix[lower], expected[lower], rtol=1e-6)
@@ -98,17 +100,6 @@ def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(
     exec(result.python, said)
     assert repr(said["scheme"]) == repr(right)
     assert all((said["scheme"].state_dict()[name] == value).all() for name, value in right.state_dict().items())
-
-
-def test_learned_buckets_are_turned_by_their_settings(fresh: Session) -> None:
-    bias = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
-    assert {parameter.name: parameter.value for parameter in bias.parameters} == {
-        "num_buckets": 6,
-        "max_distance": 24,
-        "std": 0.5,
-    }
-    assert bias.random
-    assert all(len(set(row)) <= 6 for row in bias.past.tolist())
 
 
 def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: Path) -> None:

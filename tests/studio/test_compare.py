@@ -16,8 +16,8 @@ from whatwhere.cli import app
 from whatwhere.errors import ResultsError
 from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Section
-from whatwhere.studio.api import comparison as api
-from whatwhere.studio.api.about import about
+from whatwhere.studio.api import about
+from whatwhere.studio.api import findings as api
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
 
@@ -27,13 +27,11 @@ WORDS = ["a", "b", "c", "d", "e", "f"]
 
 
 def paragraphs(section: Section) -> list[str]:
-    """Return the sentences of a section."""
     return [part for part in section.parts if isinstance(part, str)]
 
 
 @pytest.fixture(scope="module")
 def written(results: Path) -> dict[str, Any]:
-    """Read what the comparison wrote."""
     content: dict[str, Any] = json.loads((results / "results.json").read_text(encoding="utf-8"))
     return content
 
@@ -60,7 +58,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def charts(session: Session) -> dict[str, Chart]:
-    """Return the charts of the report, by their titles."""
     parts = [part for section in api.results(session, {}).sections for part in section.parts]
     return {part.title: part for part in parts if isinstance(part, Chart)}
 

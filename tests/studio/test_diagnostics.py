@@ -1,4 +1,4 @@
-"""Diagnostics: what the view receives, of a table that was spoiled on purpose and of a real model."""
+"""Diagnostics: the lists of a real model, of a table that was spoiled on purpose, and on the page."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,26 +11,30 @@ from tokenizers import Tokenizer
 
 from whatwhere.analysis import subject
 from whatwhere.analysis.diagnostics import unreachable
-from whatwhere.records import Missing
+from whatwhere.escape import visible_token
+from whatwhere.report.section import Chart, Section, Table
 from whatwhere.studio.api import JOBS
-from whatwhere.studio.api.inspection import SuspiciousTokens
 from whatwhere.studio.session import Session
 
 from ..analysis.test_files import spoiled
 from .conftest import csv_rows, opened, quiet
 
 
-def examined(session: Session) -> SuspiciousTokens:
-    """Run the job at once."""
-    return JOBS["diagnostics.examine"](session, {}, quiet)
+def examined(session: Session) -> dict[str, Section]:
+    return {section.name: section for section in JOBS["diagnostics.examine"](session, {}, quiet).sections}
 
 
-def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", spoiled())
-    result = examined(Session.open(tmp_path / "table.npy"))
-    assert sorted(result.found.under_trained.ids.tolist()) == list(range(40, 60))
-    assert result.norms.groups["all rows"].sum() == 1997  # less the zero and the broken ones
-    assert result.cosines.groups["under-trained"].sum() == 20
+def charts(session: Session) -> list[Chart]:
+    return [part for part in examined(session)["counts"].parts if isinstance(part, Chart)]
+
+
+def table_of(section: Section) -> Table:
+    return next(part for part in section.parts if isinstance(part, Table))
+
+
+def column(section: Section, name: str) -> list[str]:
+    table = table_of(section)
+    return [row[table.columns.index(name)] for row in table.rows]
 
 
 @pytest.fixture(scope="module")
@@ -41,65 +45,64 @@ def sampled(minilm: Path) -> Iterator[Session]:
         yield Session.open(minilm)
 
 
+def test_histograms_are_of_usable_rows_and_of_the_suspicious_ones(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", spoiled())
+    for chart in charts(Session.open(tmp_path / "table.npy"))[1:]:
+        assert {each.name: sum(each.values) for each in chart.series} == {
+            "all rows": 1997,  # less the zero and the broken ones
+            "under-trained": 20,
+        }
+
+
 def test_a_real_model(sampled: Session, minilm: Path) -> None:
     reports: list[tuple[float, str]] = []
-    result = JOBS["diagnostics.examine"](sampled, {}, lambda share, said: reports.append((share, said)))
+    JOBS["diagnostics.examine"](sampled, {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
-    lists = result.found
+    lists = examined(sampled)
     table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
-    never = lists.under_trained
-    np.testing.assert_allclose([row.norm for row in never.examples], np.linalg.norm(table[never.ids], axis=1))
-    assert never.count == len(never.ids)
+    never, lost = lists["under_trained"], lists["unreachable"]
+    (norms,) = (each.values for each in table_of(never).exact if each.name == "norm")
+    ids = [int(name[1:]) for name in column(never, "id")]
+    np.testing.assert_allclose(norms, np.linalg.norm(table[ids], axis=1))
     tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    lost = lists.unreachable
-    for row in lost.examples:
-        assert tokenizer.encode(row.tried, add_special_tokens=False).tokens[:8] == row.read_as
-    out_of_reach = unreachable(tokenizer, range(len(table)))
-    assert lost.ids.tolist() == out_of_reach.tolist()
-    both = [row.id for row in never.examples if not row.reachable]
-    np.testing.assert_array_equal(both, [n for n in never.ids if n in out_of_reach])
-    assert never.also_unreachable == len(both)
+    for text, read in zip(column(lost, "text tried"), column(lost, "encoded as"), strict=True):
+        tokens = tokenizer.encode(text, add_special_tokens=False).tokens[:8]
+        assert read == " ".join(map(visible_token, tokens))
+    out_of_reach = set(unreachable(tokenizer, range(len(table))).tolist())
+    assert {int(name[1:]) for name in column(lost, "id")} == out_of_reach
+    both = [n for n, reachable in zip(ids, column(never, "reachable"), strict=True) if reachable == "no"]
+    assert both == [n for n in ids if n in out_of_reach]
+    assert f"“glitch tokens”), {len(both):,} of them unreachable" in str(never.parts[0])
 
 
-def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
+def test_long_lists_are_cut_and_say_so(tmp_path: Path) -> None:
     session = opened(tmp_path, {"model_type": "llama", "vocab_size": 6000}, **{"embed_tokens.weight": np.eye(6000, 4)})
-    zero = examined(session).found.zero
-    assert (zero.count, len(zero.ids), len(zero.examples)) == (5996, 5996, 5000)
+    zero = examined(session)["zero"]
+    assert (zero.title, len(table_of(zero).rows)) == ("zero: 5,996", 5000)
+    assert table_of(zero).caption == "Zero rows: the first 5,000 of 5,996"
 
 
 def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
-    result = examined(fresh)
-    found = result.found
-    assert not isinstance(found.unreachable, Missing)
-    assert (found.duplicates.rows, list(found.hubs.rows)) == (0, [])
-    lists = (found.under_trained, found.far, found.zero, found.not_finite, found.beyond_vocabulary)
-    assert [each.count for each in lists] == [0] * 5
+    counts = charts(fresh)[0]
+    assert [row[1] for row in counts.table.rows] == ["0"] * 8
+    assert set(examined(fresh)) == {"counts", "under_trained", "far", "unreachable", "hubs"}
 
 
 def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], sampled: Session) -> None:
-    seen, found = look(sampled, "diagnostics.mjs"), examined(sampled).found
-    lost = found.unreachable
-    beyond = found.beyond_vocabulary
-    counts = [found.under_trained.count, found.far.count, lost.count, found.duplicates.rows, len(found.hubs.rows)]
-    counts += [found.zero.count, found.not_finite.count, beyond.count]
-    assert seen["counts"] == [f"{count:,}" for count in counts]
-    for row, right in zip(seen["unreachable"], lost.examples, strict=False):
-        assert int(row[1]) == right.id
-        assert row[4:6] == [right.tried, " · ".join(right.read_as)]
-    never = found.under_trained
-    for row, right in zip(seen["underTrained"], never.examples, strict=False):
-        assert int(row[1]) == right.id
-        assert row[4:6] == [f"{right.cosine:.3f}", f"{right.proximity:.3f}"]
+    seen, lists = look(sampled, "diagnostics.mjs"), examined(sampled)
+    assert seen["counts"] == [row[1] for row in charts(sampled)[0].table.rows]
+    assert seen["lists"] == [section.title for name, section in lists.items() if name != "counts"]
+    never = table_of(lists["under_trained"])
+    for shown, table in ((seen["unreachable"], table_of(lists["unreachable"])), (seen["underTrained"], never)):
+        for row, right in zip(shown, table.rows, strict=False):
+            assert row == [f"{right[0]} map", *right[1:]]
     rows = csv_rows(seen["csv"])
-    assert [int(row["id"]) for row in rows] == never.ids.tolist()
-    assert [float(row["norm"]) for row in rows] == [row.norm for row in never.examples]
+    assert [row["id"] for row in rows] == [row[0] for row in never.rows]
+    for each in never.exact:
+        assert [float(row[each.name]) for row in rows] == each.values
     assert seen["hash"] == "#/diagnostics?list=under_trained"
     assert "suspected above 0.581" in seen["chart"]
-    first = int(never.ids[0])
-    assert (seen["card"], seen["big"], seen["map"]) == (
-        f"#/tokens?token=%23{first}",
-        str(first),
-        f"#/map?token=%23{first}",
-    )
+    first = never.rows[0][0][1:]
+    assert (seen["card"], seen["big"], seen["map"]) == (f"#/tokens?token=%23{first}", first, f"#/map?token=%23{first}")

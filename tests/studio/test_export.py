@@ -5,6 +5,7 @@ import gzip
 import html
 import json
 import re
+import struct
 from collections.abc import Callable
 from math import pi
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import whatwhere as ww
@@ -23,10 +27,10 @@ from whatwhere.report.section import Table
 from whatwhere.report.text import number
 from whatwhere.studio import export
 from whatwhere.studio.api import EXPORTS, QUERIES, token_map
-from whatwhere.studio.export import Shown, live, show
+from whatwhere.studio.export import Shown, live, pack, show, unpack
 from whatwhere.studio.session import Session
-from whatwhere.studio.wire import pack, unpack
 
+from ..comparison.made_up import hostile_folder
 from ..running import fitting
 
 
@@ -41,7 +45,6 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answers(page: str) -> dict[str, dict[str, Any]]:
-    """Read the answers of an exported page by its own rules: base64, gzip, our wire."""
     data = json.loads(re.search(r'id="exported">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     return {key: unpack(gzip.decompress(base64.b64decode(data["blocks"][n]))) for key, n in data["answers"].items()}
 
@@ -250,3 +253,112 @@ def test_a_page_is_written_whole_or_not_at_all(fresh: Session, bundle: Path, tmp
     (bundle / "studio.css").write_text("", encoding="utf-8")
     assert export.write_page(fresh, str(target)) == target
     assert target.read_text(encoding="utf-8") == export.render_page(fresh)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text('aä東\u202e"\\\n\0'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abc"), PLAIN, max_size=4), st.lists(st.floats(width=32, allow_nan=False), max_size=9))
+def test_what_goes_in_comes_out(plain: dict, numbers: list[float]) -> None:
+    sent = plain | {"array": np.array(numbers, np.float32), "double": np.array(numbers)}
+    result = unpack(pack(sent))
+    for name, dtype in (("array", np.float32), ("double", np.float64)):
+        back = result.pop(name)
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, sent.pop(name))
+    assert result == sent
+
+
+def test_the_bytes_are_those_that_are_said() -> None:
+    message = pack({"a": np.array([1.5, -2.0], np.float32), "b": [np.array([[7]], np.uint8)]})
+    (size,) = struct.unpack_from("<I", message)
+    header = json.loads(message[4 : 4 + size])
+    assert header["answer"] == {"a": {"$array": 0}, "b": [{"$array": 1}]}
+    assert header["arrays"] == [{"dtype": "f4", "shape": [2], "at": 0}, {"dtype": "u1", "shape": [1, 1], "at": 8}]
+    assert (4 + size) % 8 == 0
+    assert struct.unpack_from("<2f", message, 4 + size) == (1.5, -2.0)
+    assert message[4 + size + 8] == 7
+    assert len(message) == 4 + size + 16
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype"),
+    [
+        (np.array([2**31 - 1, -(2**31)]), np.int32),
+        (np.array([2**31]), np.float64),
+        (np.array([True, False]), np.uint8),
+        (np.array([1, 2], ">f4"), np.float32),
+        (np.array([1.0], np.float16), np.float32),
+        (np.array([], np.int64), np.int32),
+        (np.array([3], np.int16), np.int32),
+        (np.arange(6.0).reshape(2, 3).T, np.float64),
+    ],
+)
+def test_types_that_javascript_lacks_become_others_of_the_same_numbers(array: np.ndarray, dtype: type) -> None:
+    result = unpack(pack({"x": array}))["x"]
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, array)
+
+
+def test_numbers_that_json_cannot_say_are_null() -> None:
+    assert unpack(pack({"x": [float("nan"), np.float32("inf"), 1.0]})) == {"x": [None, None, 1.0]}
+
+
+@pytest.mark.parametrize("value", [np.array(["a"]), np.array([1j]), {1, 2}])
+def test_what_has_no_form_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="no form on the wire"):
+        pack({"x": value})
+
+
+@pytest.fixture
+def opened(look: Callable[..., dict[str, Any]], fresh: Session, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+
+    def write_and_look(folder: Path, **given: Any) -> dict[str, Any]:
+        file = export.write_page(Session.open(folder), tmp_path / "report.html")
+        result = look(fresh, "report.mjs", file=str(file), **given)
+        assert result["opened"] == dict.fromkeys(result["views"], 0)
+        assert (result["title"], result["views"][0]) == ("Compare", "Compare")
+        return result
+
+    return write_and_look
+
+
+def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]], results: Path) -> None:
+    written = json.loads((results / "results.json").read_text(encoding="utf-8"))
+    result = opened(results, fingerprint="Fingerprint of learned")
+    assert {"Compare", "Training replay", "Attention by distance", "Pipeline", "Token card"} <= set(result["views"])
+    (head, *rows), (costs, *counts) = result["summary"]
+    for name, said in written["summary"].items():
+        row, cost = (next(cells for cells in each if cells[0] == name) for each in (rows, counts))
+        for title, spread in {
+            "in length": said["in_length"],
+            "at 4": said["scores"]["4"]["all"],
+            "at 6": said["scores"]["6"]["all"],
+        }.items():
+            shown = row[head.index(title)].replace("(", "").replace(")", "").replace(" to", "").split()
+            ends = [] if spread is None else [f"{100 * spread[end]:.1f}" for end in ("median", "min", "max")]
+            assert shown == (ends if len(set(ends[1:])) > 1 else ends[:1] or ["no", "row"])
+        assert cost[costs.index("parameters")] == f"{said['parameters']['total']:,}"
+    layer = load_file(results / "models/learned-0.safetensors")
+    rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[1:]]
+    table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))
+    np.testing.assert_allclose(np.array(rows, float)[:, 1:], table, atol=1e-3)
+    assert result["cut"] == result["wide"] == []
+    assert result["paper"] == "#ffffff"
+    assert result["replay"].startswith("step 7 of 7"), "it begins where the training ended"
+    assert sorted(result["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
+    assert result["replayed"] == []
+    for said in (result["answer"], written["command"]):
+        assert said in result["main"]
+        assert said.replace("\xa0", " ") in result["plain"].replace("\xa0", " ")
+
+
+def test_a_report_of_hostile_names_shows_them(opened: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    result = opened(hostile_folder(tmp_path / "hostile"))
+    assert "</title></style><script>alert(1)</script>" in result["main"]
+    assert "</title></style><script>alert(1)</script>" in result["plain"]
+    assert "\u202e" not in result["main"] + result["plain"]

@@ -17,10 +17,10 @@ import pytest
 from reliability.browser import WEB, driven
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
+from whatwhere.studio.export import pack
 from whatwhere.studio.jobs import Report, Stopped
 from whatwhere.studio.server import PAGE, served
 from whatwhere.studio.session import Session
-from whatwhere.studio.wire import pack
 
 from ..running import fitting
 from .conftest import csv_rows, require_browser
@@ -33,7 +33,6 @@ node = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def studio(minilm: Path) -> Iterator[dict[str, Any]]:
-    """Run the program on the real model."""
     require_browser()
     command = [sys.executable, "-m", "whatwhere", "studio", str(minilm), "--no-browser", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -116,7 +115,7 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_p
     script = '<!doctype html><title>jobs</title><link rel="icon" href="data:,"><script src="studio.js"></script>'
     (tmp_path / "index.html").write_text(script, encoding="utf-8")
     with served(fresh, tmp_path, {}, {"count": count, "refuse": refuse}) as url:
-        result = driven("jobs.mjs", url=url, page=str(tmp_path))
+        result = driven("modules.mjs", url=url, page=str(tmp_path))
     assert list(result["done"]["answer"]["numbers"]["values"].values()) == [0, 1, 2, 3, 4]
     shares = [each["fraction"] for each in result["done"]["reports"]]
     assert shares == sorted(shares)

@@ -24,18 +24,13 @@ MODEL = {"text": TEXT, "tokens": "loaded", "scheme": "model", "causal": False}
 
 
 def sampled(*shape: int) -> np.ndarray:
-    """Draw a tensor."""
     return np.random.default_rng(4).standard_normal(shape).astype(np.float32)
 
 
 LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 30,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+    "model_type": "llama", "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "rope_theta": 500.0,
-}
+}  # fmt: skip
 
 
 def test_a_text_in_the_real_model_is_what_its_files_say(real: Session, minilm: Path) -> None:

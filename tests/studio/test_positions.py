@@ -18,12 +18,10 @@ from .conftest import csv_rows
 
 @pytest.fixture(scope="module")
 def position_table(minilm: Path) -> np.ndarray:
-    """Give the table of positions, read by another library, in float64."""
     return load_file(minilm / "model.safetensors")["embeddings.position_embeddings.weight"].astype(np.float64)
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
-    """Give the cosine of each pair of rows."""
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(unit @ unit.T)
 

@@ -17,12 +17,10 @@ from whatwhere.studio.session import Session
 
 @pytest.fixture
 def copy(results: Path, tmp_path: Path) -> Path:
-    """Give a copy of the small comparison that may be damaged."""
     return Path(shutil.copytree(results, tmp_path / "a"))
 
 
 def tables(results: Path, run: str) -> np.ndarray:
-    """Return the tables that a run recorded."""
     return load_file(results / f"traces/{run}.safetensors")["tables"].astype(np.float64)
 
 
@@ -99,19 +97,16 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     assert "No attention was recorded" in api.attention(session, {"run": "learned-0"}).headline
 
 
-def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
+def test_trainings_that_diverged_and_large_tables_have_no_film(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copy / "traces/learned-0.safetensors"
     trace = load_file(path)
     trace["tables"][2, 3, 4] = np.inf
     save_file(trace, path)
-    assert "diverged" in (api.frames(Session.open(copy), {"run": "learned-0"}).missing or "")
-
-
-def test_large_tables_are_not_replayed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MOST_NUMBERS", 100)
-    result = api.frames(session, {"run": "learned-0"})
-    assert (result.frames, len(result.losses)) == (None, 7)
-    assert "at most 100 can be replayed" in (result.missing or "")
+    for words in ("diverged", "at most 100 can be replayed"):
+        result = api.frames(Session.open(copy), {"run": "learned-0"})
+        assert (result.frames, len(result.losses)) == (None, 7)
+        assert words in (result.missing or "")
+        monkeypatch.setattr(api, "MOST_NUMBERS", 100)
 
 
 def test_an_encoder_looks_both_ways(copy: Path) -> None:

@@ -49,7 +49,6 @@ def of_layers(folder: Path, config: dict[str, Any]) -> Session:
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Open what Llama 3.1 says of its positions."""
     return of_layers(tmp_path_factory.mktemp("llama"), LLAMA)
 
 

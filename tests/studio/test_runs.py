@@ -12,8 +12,7 @@ from tests.comparison import made_up
 from whatwhere.analysis.token_map import make_map
 from whatwhere.comparison.tasks import Recall
 from whatwhere.models.model_text import encode_text, looks_up, reader_of
-from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
-from whatwhere.studio.api.about import about
+from whatwhere.studio.api import EXPORTS, JOBS, QUERIES, about
 from whatwhere.studio.session import Session
 
 from .conftest import quiet
@@ -37,7 +36,8 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
         assert [each.name for each in overview.sections] == ["sizes", "norms", "spectrum", "diagnostics"]
         assert f"{np.median(norms):.3g}" in str(overview.sections[1])
         examined = JOBS["diagnostics.examine"](session, {"run": run}, quiet)
-        assert examined.norms.edges[[0, -1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
+        edges = examined.sections[0].parts[1].x
+        assert [edges[0], edges[-1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
         made = QUERIES["maps.points"](session, {"run": run})
         np.testing.assert_allclose(made.coordinates, make_map(table, "pca", 4).coordinates, rtol=1e-3, atol=1e-5)
         walked = QUERIES["pipeline.walk"](session, {"text": "Max(1)", "tokens": "loaded", "scheme": "none", "run": run})

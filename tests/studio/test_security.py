@@ -65,6 +65,21 @@ def test_ports_that_browsers_refuse_are_not_taken() -> None:
             bound(port)
 
 
+def test_a_free_port_that_browsers_refuse_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[int] = []
+
+    class FirstTwo(frozenset[int]):
+        def __contains__(self, port: object) -> bool:
+            return isinstance(port, int) and len(refused) < 2 and refused.append(port) is None
+
+    monkeypatch.setattr(server, "BLOCKED", FirstTwo())
+    with bound() as listening:
+        assert len({*refused, listening.getsockname()[1]}) == 3
+        for port in refused:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 5)
+
+
 def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Session, key: Key, page: Path) -> None:
     def refuse(session, settings):
         raise SettingError("seven is too many.")

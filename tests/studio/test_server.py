@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from whatwhere.studio.jobs import Report
+from whatwhere.errors import SettingError
+from whatwhere.studio.export import MEDIA_TYPE, unpack
+from whatwhere.studio.jobs import Job, Report
 from whatwhere.studio.server import AT_ONCE, JOBS_AT_ONCE, PAGE, Key, bound, create_app, served
 from whatwhere.studio.session import Session
-from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
 from ..running import fitting
 from .conftest import ADDRESS
@@ -37,7 +39,6 @@ def test_a_question_is_answered_in_binary(inside: TestClient) -> None:
 
 
 def work(session: Session, settings: Any, report: Report) -> dict[str, Any]:
-    """Report as often as is requested."""
     for n in range(settings["times"]):
         report(n / settings["times"], f"at {n}")
         time.sleep(0.02)
@@ -103,7 +104,6 @@ def test_a_few_queries_are_answered_at_a_time(fresh: Session, key: Key, page: Pa
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Run `whatwhere studio --json --no-browser`, as a user does, and wait until it says where it is."""
     command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -191,3 +191,58 @@ def test_small_answers_are_sent_at_once() -> None:
             return answer
 
     assert asyncio.run(accepted()) != 0
+
+
+def ended(job: Job) -> str:
+    for _ in range(1000):
+        if job.state != "running":
+            return job.state
+        time.sleep(0.005)
+    raise AssertionError("the job did not end")
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_job_reports_until_it_ends_or_is_stopped(stopped: bool) -> None:
+    gate = threading.Event()
+
+    def waiting(report: Report) -> dict[str, int]:
+        while not gate.wait(0.005):
+            report(0.5, "half")
+        return {"found": 3}
+
+    job = Job(waiting)
+    while job.message != "half":
+        time.sleep(0.002)
+    assert job.progress() == {"state": "running", "fraction": 0.5, "message": "half"}
+    job.stopping = stopped
+    if not stopped:
+        gate.set()
+    assert (ended(job), job.answer) == (("stopped", None) if stopped else ("done", {"found": 3}))
+    assert job.fraction == (0.5 if stopped else 1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (SettingError("seven is too many."), "seven is too many."),
+        (MemoryError(), "There is too little memory for this."),
+        (ZeroDivisionError("/home/somebody"), "This failed; the terminal that runs the studio has the error."),
+    ],
+)
+def test_errors_of_the_library_are_shown_and_others_go_to_the_terminal(
+    problem: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_value))
+
+    def fail(report: Report) -> None:
+        raise problem
+
+    job = Job(fail)
+    assert (ended(job), job.message) == ("failed", message)
+    unexpected = isinstance(problem, ZeroDivisionError)
+    for _ in range(200 * unexpected):
+        if raised:
+            break
+        time.sleep(0.005)
+    assert raised == [problem] * unexpected

@@ -46,7 +46,6 @@ def _is_public(parts: list[str]) -> bool:
 
 
 def run(code: str) -> Any:
-    """Run a snippet in a clean namespace; return the value of its last line."""
     if code.startswith("whatwhere "):
         done = CliRunner().invoke(app, shlex.split(code)[1:])
         assert done.exit_code == 0, done.output

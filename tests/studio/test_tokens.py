@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 from whatwhere.analysis.analogies import Rule
 from whatwhere.analysis.token_neighbors import analogy
 from whatwhere.errors import TokenError
+from whatwhere.studio.api import about
 from whatwhere.studio.api import tokens as api
-from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
 
 from .conftest import opened
@@ -18,13 +18,11 @@ from .conftest import opened
 
 @pytest.fixture(scope="module")
 def words(minilm: Path) -> list[str]:
-    """Give the tokens by id, as the tokenizers library has them."""
     tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     return [tokenizer.id_to_token(n) for n in range(tokenizer.get_vocab_size())]
 
 
 def cosines(table: np.ndarray, row: int) -> np.ndarray:
-    """Give the cosine of every row to one, which itself is out."""
     result = table @ table[row] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[row])
     result[row] = -2
     return result

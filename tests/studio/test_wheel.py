@@ -6,7 +6,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import httpx2
 import pytest
@@ -21,42 +20,30 @@ LEFT_OUT = shutil.ignore_patterns("node_modules", "__pycache__", "*.so", "*.pyc"
 pytestmark = pytest.mark.skipif(not (ROOT / "hatch_page.py").is_file(), reason="not in a checkout")
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def copied(folder: Path) -> Path:
     """Copy what a build reads."""
-    copy = tmp_path / "checkout"
     for name in ("src", "benchmarks"):
-        shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT)
+        shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", "hatch_page.py", ".gitignore"):
-        shutil.copy(ROOT / name, copy / name)
-    return copy
+        shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
-def page_builder(checkout: Path) -> ModuleType:
-    """Load hatch_page.py of a checkout."""
-    return script(checkout / "hatch_page.py", "hatch_page_of_a_copy")
-
-
-@pytest.fixture
-def site(checkout: Path, tmp_path: Path) -> Path:
-    """Build the wheel and unpack it."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel without Node and without a compiler: the page that is there goes along, the kernels stay out."""
     if find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed")
-    # Without Node and without a compiler: the page that is there goes along, the kernels stay out.
+    folder = tmp_path_factory.mktemp("wheel")
     bare = {name: value for name, value in os.environ.items() if name not in ("PATH", "PYTHONPATH")}
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "built"]
-    done = subprocess.run(
-        command,
-        cwd=checkout,
-        env=bare | {"PATH": str(tmp_path), "CXX": "no-compiler"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "built"]
+    environment = bare | {"PATH": str(folder), "CXX": "no-compiler"}
+    checkout = copied(folder / "checkout")
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "built").glob("*.whl")
-    shutil.unpack_archive(wheel, tmp_path / "site", "zip")
-    return tmp_path / "site"
+    (wheel,) = (folder / "built").glob("*.whl")
+    shutil.unpack_archive(wheel, folder / "site", "zip")
+    return folder / "site"
 
 
 def test_the_wheel_holds_the_package_alone_and_no_benchmark(site: Path) -> None:
@@ -87,10 +74,8 @@ def test_an_installed_wheel_serves_every_asset(site: Path, tmp_path: Path) -> No
             process.kill()
 
 
-def test_a_build_asks_for_node_only_where_it_must(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    page = page_builder(checkout)
+def test_a_build_asks_for_node_only_where_it_must(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = script(copied(tmp_path / "checkout") / "hatch_page.py", "hatch_page_of_a_copy")
     shutil.rmtree(page.DIST, ignore_errors=True)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert page.dependencies() == [page.NODE]

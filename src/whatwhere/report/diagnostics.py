@@ -1,51 +1,80 @@
-"""The section of an inspection on suspicious rows: what was measured, and what that does not show."""
+"""Suspicious rows, list by list: what was measured, and what that does not show."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
-from whatwhere.analysis.subject import EXAMPLES
+from whatwhere.analysis.subject import EXAMPLES, EXAMPLES_ON_PAGE
 from whatwhere.analysis.token_diagnostics import (
-    FarRows,
+    Duplicates,
     Hubs,
-    RowList,
     TokenDiagnostics,
     TokenRow,
     UnderTrained,
-    UnreachableRow,
 )
 from whatwhere.escape import shown_token, visible_token
 from whatwhere.records import Missing
-from whatwhere.report.section import Part, Table
+from whatwhere.report.section import Chart, Part, Section, Series, Table
 from whatwhere.report.text import count, decimals, listed, number
 
 _LOWEST = 10
 _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "type": ("type", str),
     "norm": ("norm", number),
     "cosine": ("cosine", decimals),
+    "proximity": ("proximity", decimals),
+    "distance": ("distance", number),
     "factor": ("factor", partial(decimals, places=4)),
     "times": ("times", "{:,}".format),
     "nan": ("NaN", "{:,}".format),
     "infinite": ("infinite", "{:,}".format),
+    "group": ("group", str),
+    "why": ("far by", str),
     "reachable": ("reachable", lambda known: "not known" if known is None else "yes" if known else "no"),
-    "read_as": ("its text is encoded as", lambda tokens: " ".join(map(visible_token, tokens))),
+    "tried": ("text tried", visible_token),
+    "read_as": ("encoded as", lambda tokens: " ".join(map(visible_token, tokens))),
 }
 """Heading and text of what is known of a row."""
-_TEXTS = ("reachable", "read_as")
+_TEXTS = ("type", "why", "reachable", "tried", "read_as")
 
 
 def diagnostics(findings: TokenDiagnostics) -> Iterator[Part]:
     """Write the suspicious rows as paragraphs and tables, with the evidence."""
-    yield from _unmoved(findings)
-    yield from _under_trained(findings)
-    yield from _far(findings.far)
-    yield from _unreachable(findings.unreachable)
-    yield from _hubs(findings.hubs)
-    yield from _faults(findings)
+    for _, write in _LISTS.values():
+        yield from write(findings, EXAMPLES)
+    absent = [title for title, name in _FAULTS.items() if _count(getattr(findings, name)) == 0]
+    yield f"No row is {listed(absent, 'or')}." if absent else ""
 
 
-def none_suspected(findings: UnderTrained, rows: int) -> str:
+def lists(findings: TokenDiagnostics) -> list[Section]:
+    """Return sections for a page: how many rows each list has, then each list, those with rows first."""
+    counts = {name: _count(found) for name in _LISTS if (found := getattr(findings, name)) is not None}
+    written = {name: "not known" if rows is None else f"{rows:,}" for name, rows in counts.items()}
+    caption = f"Suspicious rows among {findings.rows:,}"
+    table = Table(caption, ("list", "rows"), [(_LISTS[name][0], text) for name, text in written.items()], (1,))
+    values = Series("rows", [math.nan if rows is None else float(rows) for rows in counts.values()])
+    ends = (0.0, float(max(rows or 0 for rows in counts.values())))
+    bars = Chart("bars", caption, "rows", "", ends, [values], table, "A row may be in several lists.")
+    sections = [Section("counts", "Lists", [bars])]
+    for name in sorted(counts, key=lambda name: not counts[name]):
+        title, write = _LISTS[name]
+        if parts := [*write(findings, EXAMPLES_ON_PAGE)]:
+            sections.append(Section(name, f"{title}: {written[name]}", parts))
+    return sections
+
+
+def _count(found: Any) -> int | None:
+    """Return how many rows a list has; None where that is not known."""
+    if isinstance(found, Missing):
+        return None
+    if isinstance(found, Hubs):
+        return len(found.rows)
+    return found.rows if isinstance(found, Duplicates) else int(found.count)
+
+
+def _none_suspected(findings: UnderTrained, rows: int) -> str:
     """Describe what was measured where no row is suspected of being under-trained, and what that does not show."""
     if findings.highest is None:
         return f"Under-trained tokens cannot be detected in {count(rows, 'row')}: too few are finite and not 0."
@@ -63,15 +92,28 @@ def none_suspected(findings: UnderTrained, rows: int) -> str:
     )
 
 
-def _rows(caption: str, rows: Sequence[TokenRow], total: int | None, *names: str) -> Table:
-    """Return some rows: id and token, and what is known of each by these names."""
-    chosen = {name: _COLUMNS[name] for name in names}
-    cells = [[*_cells(row), *(write(getattr(row, name)) for name, (_, write) in chosen.items())] for row in rows]
-    columns = ("id", "token", *(heading for heading, _ in chosen.values()))
-    return Table(caption, columns, cells, [n for n, name in enumerate(names, 2) if name not in _TEXTS], total)
+def _rows(
+    caption: str, rows: Sequence[TokenRow], total: int | None, most: int, *names: str, groups: Sequence[int] = ()
+) -> Table:
+    """Return the first of some rows: id, token, type, norm, and what is known of each by these names."""
+    shown = rows[:most]
+    tokens = ["" if row.type == "no token" else shown_token(row.token, row.text) for row in shown]
+    values = {name: [getattr(row, name) for row in shown] for name in ("type", "norm", *names)}
+    values |= {"group": groups[:most]} if groups else {}
+    texts = [map(_COLUMNS[name][1], column) for name, column in values.items()]
+    columns = ["id", "token", *(_COLUMNS[name][0] for name in values)]
+    numeric = {n: name for n, name in enumerate(values, 2) if name not in _TEXTS}
+    return Table(
+        caption,
+        columns,
+        [*zip((f"#{row.id}" for row in shown), tokens, *texts, strict=True)],
+        [*numeric],
+        total,
+        exact=[Series(columns[n], [*map(float, values[name])]) for n, name in numeric.items()],
+    )
 
 
-def _unmoved(findings: TokenDiagnostics) -> Iterator[Part]:
+def _unmoved(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
     unmoved = findings.unmoved
     if unmoved is None:
         return
@@ -83,13 +125,13 @@ def _unmoved(findings: TokenDiagnostics) -> Iterator[Part]:
         f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}, but for weight decay, "
         "which multiplies a row by a factor."
     )
-    yield _rows("Rows that training did not move", unmoved.examples[:EXAMPLES], unmoved.count, "factor")
+    yield _rows("Rows that training did not move", unmoved.examples, unmoved.count, most, "factor")
 
 
-def _under_trained(diagnostics: TokenDiagnostics) -> Iterator[Part]:
+def _under_trained(diagnostics: TokenDiagnostics, most: int) -> Iterator[Part]:
     findings = diagnostics.under_trained
     if not findings.count:
-        yield none_suspected(findings, diagnostics.rows)
+        yield _none_suspected(findings, diagnostics.rows)
         return
     also = f", {findings.also_unreachable:,} of them unreachable" if findings.also_unreachable is not None else ""
     yield (
@@ -97,35 +139,33 @@ def _under_trained(diagnostics: TokenDiagnostics) -> Iterator[Part]:
         f"tokens”){also}: the cosine of their row to the mean of the {count(len(findings.reference), 'row')} of lowest "
         f"norm, both less the mean of all rows, is above {decimals(findings.threshold, 2)}."
     )
-    shown = findings.examples[:EXAMPLES]
-    yield _rows("Tokens suspected of being under-trained", shown, findings.count, "norm", "cosine", "reachable")
+    caption, names = "Tokens suspected of being under-trained", ("cosine", "proximity", "reachable")
+    yield _rows(caption, findings.examples, findings.count, most, *names)
 
 
-def _far(far: FarRows) -> Iterator[Part]:
+def _far(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
     """Return the rows far from the others, or else those of lowest norm, by which a reader judges for himself."""
-    median, distance = far.median_norm, far.median_distance
-    if median is None or distance is None:
+    far = findings.far
+    if far.median_norm is None or far.median_distance is None:
         return
     if len(far.lowest) < FEWEST_TO_COMPARE:
         yield f"Rows far from the others cannot be detected in {count(len(far.lowest), 'row')}: too few."
         return
-    text, caption, shown = "No row is far from the others", "Rows of lowest norm", far.lowest[:_LOWEST]
+    text = "No row is far from the others"
     if far.count:
         text = f"Behind a gap that one in a thousand sound tables has, {count(far.count, 'row')} far from the others"
-        caption, shown = "Rows far from the others", far.examples[:EXAMPLES]
     yield (
-        f"{text} by norm or by distance from the mean row: the median norm is {number(median)}, the median distance "
-        f"{number(distance)}."
+        f"{text} by norm or by distance from the mean row: the median norm is {number(far.median_norm)}, the median "
+        f"distance {number(far.median_distance)}."
     )
-    rows = [
-        [*_cells(row), *map(number, (row.norm, row.norm / median, row.distance)), *filter(None, [row.why])]
-        for row in shown
-    ]
-    columns = ("id", "token", "norm", "of the median", "distance", *(["far by"] if far.count else []))
-    yield Table(caption, columns, rows, (2, 3, 4), far.count or None)
+    if far.count:
+        yield _rows("Rows far from the others", far.examples, far.count, most, "distance", "why")
+    else:
+        yield _rows("Rows of lowest norm", far.lowest, None, _LOWEST, "distance")
 
 
-def _unreachable(unreachable: RowList[UnreachableRow] | Missing) -> Iterator[Part]:
+def _unreachable(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    unreachable = findings.unreachable
     if isinstance(unreachable, Missing):
         yield f"Unreachable tokens: not known, {unreachable.missing}."
     elif not unreachable.count:
@@ -138,10 +178,11 @@ def _unreachable(unreachable: RowList[UnreachableRow] | Missing) -> Iterator[Par
             f"{count(unreachable.count, 'token')} that no tested text is encoded to: behind each of seven short texts, "
             "the text of such a token is encoded as other tokens."
         )
-        yield _rows("Unreachable tokens", unreachable.examples[:EXAMPLES], unreachable.count, "norm", "read_as")
+        yield _rows("Unreachable tokens", unreachable.examples, unreachable.count, most, "tried", "read_as")
 
 
-def _hubs(hubs: Hubs) -> Iterator[Part]:
+def _hubs(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    hubs = findings.hubs
     if not hubs.queries:
         yield "Hubs cannot be detected: fewer than two rows are finite and not 0."
         return
@@ -151,42 +192,59 @@ def _hubs(hubs: Hubs) -> Iterator[Part]:
         f"average, of {hubs.queries:,} rows queried."
     )
     if hubs.rows:
-        yield _rows("Hub tokens", hubs.rows, None, "times")
+        yield _rows("Hub tokens", hubs.rows, len(hubs.rows), most, "times")
 
 
-def _faults(findings: TokenDiagnostics) -> Iterator[Part]:
-    """Return the rows with a fault that is certain, then which faults were looked for and not found."""
-    duplicates, zero, not_finite = findings.duplicates, findings.zero, findings.not_finite
-    beyond = findings.beyond_vocabulary
-    there = {"duplicate": duplicates.rows, "zero": zero.count, "not finite": not_finite.count}
-    if duplicates.rows:
-        named = [[" ".join(filter(None, _cells(row))) for row in group] for group in duplicates.examples[:EXAMPLES]]
-        rows = [[row[0].partition(" ")[0], "  ".join(row)] for row in named]
-        groups = f"{count(duplicates.rows, 'row')} in {count(duplicates.groups, 'group')}"
-        yield f"{groups} are equal to each other to the last bit."
-        yield Table("Duplicate rows", ("first", "rows"), rows, (), duplicates.groups)
+def _duplicates(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    found = findings.duplicates
+    if found.rows:
+        yield f"{count(found.rows, 'row')} in {count(found.groups, 'group')} are equal to each other to the last bit."
+        rows = [row for group in found.examples for row in group]
+        groups = [n for n, group in enumerate(found.examples, 1) for _ in group]
+        yield _rows("Duplicate rows", rows, found.rows, most, groups=groups)
+
+
+def _zero(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    zero = findings.zero
     if zero.count:
         yield f"{count(zero.count, 'row')} of zeros."
-        yield _rows("Zero rows", zero.examples[:EXAMPLES], zero.count)
-    if not_finite.count:
-        yield f"{count(not_finite.count, 'row')} with NaN or infinity."
-        shown = not_finite.examples[:EXAMPLES]
-        yield _rows("Rows with NaN or infinity", shown, not_finite.count, "nan", "infinite")
-    if not isinstance(beyond, Missing):
-        there["beyond the vocabulary"] = beyond.count
-        yield (
-            ""
-            if not beyond.count
-            else (
-                f"{count(beyond.count, 'row')} beyond the vocabulary, from #{beyond.ids[0]} on, of median norm "
-                f"{number(beyond.median_norm)}: the tokenizer has no token for them."
-            )
-        )
-    absent = [fault for fault, rows in there.items() if not rows]
-    yield f"No row is {listed(absent, 'or')}." if absent else ""
+        yield _rows("Zero rows", zero.examples, zero.count, most)
+
+
+def _not_finite(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    found = findings.not_finite
+    if found.count:
+        yield f"{count(found.count, 'row')} with NaN or infinity."
+        yield _rows("Rows with NaN or infinity", found.examples, found.count, most, "nan", "infinite")
+
+
+def _beyond(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
+    beyond = findings.beyond_vocabulary
     if isinstance(beyond, Missing):
         yield f"Rows beyond the vocabulary: {beyond.missing}."
+    elif beyond.count:
+        yield (
+            f"{count(beyond.count, 'row')} beyond the vocabulary, from #{beyond.ids[0]} on, of median norm "
+            f"{number(beyond.median_norm)}: the tokenizer has no token for them."
+        )
+        yield _rows("Rows beyond the vocabulary", beyond.examples, beyond.count, most)
 
 
-def _cells(row: TokenRow) -> list[str]:
-    return [f"#{row.id}", "" if row.type == "no token" else shown_token(row.token, row.text)]
+_LISTS: Mapping[str, tuple[str, Callable[[TokenDiagnostics, int], Iterator[Part]]]] = {
+    "unmoved": ("not moved by training", _unmoved),
+    "under_trained": ("under-trained", _under_trained),
+    "far": ("far from the others", _far),
+    "unreachable": ("unreachable", _unreachable),
+    "hubs": ("hubs", _hubs),
+    "duplicates": ("duplicates", _duplicates),
+    "zero": ("zero", _zero),
+    "not_finite": ("NaN or infinite", _not_finite),
+    "beyond_vocabulary": ("beyond the vocabulary", _beyond),
+}
+"""Of each list of the findings its title, and what writes it with so many of its rows."""
+_FAULTS = {
+    "duplicate": "duplicates",
+    "zero": "zero",
+    "not finite": "not_finite",
+    "beyond the vocabulary": "beyond_vocabulary",
+}

@@ -28,6 +28,7 @@ class Table:
         total: how many rows there are, where not all are listed; None where all are.
         bars: shares from 0 to 1 that a terminal draws beside the rows.
         shorten: which rows a terminal prints where there are many: the first, some from end to end, or all.
+        exact: columns of numbers in full, by their names, which a page sorts by and saves.
     """
 
     caption: str
@@ -37,6 +38,7 @@ class Table:
     total: int | None = None
     bars: Sequence[float] | None = None
     shorten: Shorten = "first"
+    exact: "Sequence[Series]" = ()
 
 
 NO_TABLE = Table("", (), ())

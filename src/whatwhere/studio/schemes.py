@@ -81,14 +81,7 @@ class ShownScheme(LoadedWhere):
 
 @dataclass(frozen=True, eq=False)
 class ModelBias:
-    """A bias of the open model, or of a run.
-
-    Args:
-        scheme: with its learned table; None where that cannot be shown.
-        missing: why there is no scheme, or None.
-        tensor: name of the learned table, or None.
-        python: lines that build it as `scheme`; PATH is the path of what is open.
-    """
+    """A bias of the open model, or of a run, or why it cannot be shown; Python lines build it as `scheme`."""
 
     title: str
     scheme: "ScoreBias | None"
@@ -120,11 +113,7 @@ def used_doors(session: Session) -> "set[Door]":
 
 
 def default_scheme(session: Session, otherwise: str, for_odd: str | None = None) -> str:
-    """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
-
-    Args:
-        otherwise: a scheme for what has neither; it may need pairs of features.
-    """
+    """Return the scheme that a view begins with: the model's own, else a run with positions, else one of the others."""
     if has_own(session):
         return MODEL
     if session.runs:
@@ -183,12 +172,7 @@ def catalogue_python(
 
 
 def token_tensor(session: Session, name: str, run: str) -> str:
-    """Return the name of the token table that goes with a scheme.
-
-    Args:
-        name: of the scheme; that of a run brings the run's own table.
-        run: of a comparison, whose table goes with schemes of the catalogue; "" is the one that views begin with.
-    """
+    """Return the name of the token table that goes with a scheme: that of a run has its own, others have `run`'s."""
     if session.runs:
         return session.known_run(name if name in session.runs else run) + TOKENS
     if run:

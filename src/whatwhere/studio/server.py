@@ -37,12 +37,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
+from whatwhere.studio.api import JOBS, QUERIES
+from whatwhere.studio.api.settings import JobFunction, Query
+from whatwhere.studio.export import MEDIA_TYPE, check_page, pack
 from whatwhere.studio.export import PAGE as PAGE
-from whatwhere.studio.export import check_page
 from whatwhere.studio.jobs import Job
 from whatwhere.studio.session import Session
-from whatwhere.studio.wire import MEDIA_TYPE, pack
 
 LARGEST_REQUEST = 1 << 17
 PATIENCE = 20.0
@@ -268,6 +268,9 @@ def bound(port: int | None = None) -> socket.socket:
         listening.close()
         reason = getattr(problem, "strerror", None) or problem
         raise SettingError(f"port {port} cannot be opened: {reason}.\nChoose another, or leave --port out.") from None
+    if listening.getsockname()[1] in BLOCKED:
+        with listening:  # held, so that the system chooses another
+            return bound()
     return listening
 
 

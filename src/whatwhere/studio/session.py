@@ -65,8 +65,6 @@ class Session:
     Every view uses the same session, from several threads; each value is computed once, when it is first needed.
 
     Attributes:
-        kind: "checkpoint", "results" or "fresh".
-        checkpoint: its tensors; those of a fresh table are in memory.
         corpus: a text in which token frequencies are counted, or None.
         other: a second checkpoint, which the first is compared with, or None.
     """
@@ -97,9 +95,7 @@ class Session:
     def once(self, key: Hashable, make: Callable[[], Value], most: int | None = None) -> Value:
         """Return what is kept under a key, computed by the first caller; concurrent callers wait for it.
 
-        Args:
-            key: what it is; a tuple, whose first item names its type, where there are several.
-            most: values with the same first item of the key that are kept; the oldest go.
+        Of keys that are tuples with the same first item, the last `most` are kept.
         """
         with self._door:
             lock = self._locks.setdefault(key, threading.RLock())

@@ -1,18 +1,20 @@
 // Diagnostics: lists, their evidence, and links that lead on.
 import { saved, used } from "./driving.mjs";
 
-await used("#/diagnostics?list=unreachable", ".choices", async (page, result) => {
-  const list = page.locator("section.near");
+await used("#/diagnostics?list=unreachable", ".answer", async (page, result) => {
+  const list = page.locator("section.near").last();
   const cells = () => list.locator("tbody tr:not(.spacer)").evaluateAll((rows) => rows.slice(0, 12).map((row) => [...row.cells].map((cell) => cell.textContent)));
-  result.counts = await page.locator(".choices .value").allInnerTexts();
+  const choice = page.getByRole("combobox", { name: "list" });
+  result.counts = await page.locator(".bars .value").allInnerTexts();
+  result.lists = await choice.locator("option").allInnerTexts();
   result.unreachable = await cells();
-  await page.locator(".choices").getByRole("button", { name: "under-trained" }).click();
+  await choice.selectOption("under_trained");
   await page.getByRole("heading", { name: "under-trained" }).waitFor();
   result.underTrained = await cells();
   result.hash = new URL(page.url()).hash;
   result.csv = await saved(page, list, "CSV");
   result.chart = await page.getByRole("application", { name: "Cosine to the rows of lowest norm" }).getAttribute("aria-label");
-  result.map = await page.getByRole("link", { name: "on the map" }).first().getAttribute("href");
+  result.map = await list.getByRole("link", { name: "map" }).first().getAttribute("href");
   const card = page.locator("tbody td a").first();
   result.card = await card.getAttribute("href");
   await card.click();

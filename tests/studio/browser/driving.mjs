@@ -41,7 +41,7 @@ export async function bundle(entry, format) {
   const folder = mkdtempSync(join(tmpdir(), "whatwhere-page-"));
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
   const outfile = join(folder, format === "esm" ? "bundle.mjs" : "bundle.js");
-  const options = { entryPoints: [entry], outfile, bundle: true, format, target: "es2022", logLevel: "error" };
+  const options = { entryPoints: [entry], outfile, bundle: true, format, globalName: "studio", target: "es2022", logLevel: "error" };
   await need("esbuild").build({ ...options, jsx: "automatic", jsxImportSource: "preact", nodePaths: [join(given.web, "node_modules")] });
   return outfile;
 }

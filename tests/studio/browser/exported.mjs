@@ -26,7 +26,7 @@ result.chips = await page.locator(".chips .token").allInnerTexts();
 result.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
 result.violations = await violations(page);
 await page.getByRole("link", { name: "Diagnostics" }).click();
-await page.waitForSelector(".choices");
+await page.waitForSelector(".answer");
 result.address = page.url();
 
 result.opened = await opened(page);

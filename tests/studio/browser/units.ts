@@ -4,6 +4,7 @@ export * from "../../../src/whatwhere/studio/web/src/escape";
 export * from "../../../src/whatwhere/studio/web/src/link";
 export * from "../../../src/whatwhere/studio/web/src/numbers";
 export * from "../../../src/whatwhere/studio/web/src/python";
+export * from "../../../src/whatwhere/studio/web/src/source";
 export * from "../../../src/whatwhere/studio/web/src/wire";
 export * from "../../../src/whatwhere/studio/web/src/parts/svg";
 export * from "../../../src/whatwhere/studio/web/src/parts/controls";

@@ -33,8 +33,6 @@ class Asked:
     Args:
         runs: the names of those that answer, then of those that cannot.
         usual: the answers where no position is changed; None where none is.
-        seeds: of the comparison.
-        causal: whether later keys are masked.
         digits: the slots of an expression's digits; None of other tasks.
     """
 
@@ -67,7 +65,7 @@ def _task(session: Session) -> str:
     return str(task.get("name")) if isinstance(task, dict) else ""
 
 
-@query
+@query("ask.answers")
 def answers(session: Session, *, text: str, positions: str = "", seeds: str = MEDIAN) -> Asked:
     """Return the answers of the models to one sequence, and how they change with the positions of its tokens.
 

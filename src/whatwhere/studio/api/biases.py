@@ -64,15 +64,12 @@ class BiasFindings:
     """One bias.
 
     Args:
-        missing: why there is no bias of the open model; None where there is one.
+        missing: why there is no bias of the open model.
         unavailable: biases of the open model that cannot be shown, by their titles, and why.
-        choices: those that can, and the catalogue's.
         python: lines that build it as `scheme`; PATH is the path of what is open.
-        tensor: name of the learned table of the open model, or None.
-        head: that of the matrix.
+        tensor: the learned table of the open model.
         matrix: the bias of each query and key, or the weight; NaN for keys that the scheme excludes.
         examined: distances examined, from 0 on; of the curves `distances`.
-        past, ranges: for earlier keys, by head.
         later, ranges_later: for later keys; None where they are as for earlier ones, or excluded.
     """
 
@@ -97,7 +94,7 @@ class BiasFindings:
     ranges_later: EffectiveRange | None
 
 
-@query
+@query("biases.shown")
 def shown(
     session: Session,
     *,

@@ -54,11 +54,9 @@ class RotaryPairs:
 
 @dataclass(frozen=True, eq=False)
 class TextWalkthrough(SchemeSummary, FirstTokens):
-    """Each step of a text from tokens to the attention scores of one head: see Walkthrough and AttentionScores.
+    """Each step of a text from tokens to the scores of one head, as in Walkthrough and AttentionScores.
 
-    Args:
-        tensor: name of the token table; None where its rows are random.
-        factor: by which the model multiplies the rows.
+    `tensor` is the token table, None where its rows are random; the model multiplies them by `factor`.
     """
 
     tensor: str | None
@@ -145,7 +143,7 @@ def exported(session: Session) -> ExportedView | None:
     return ExportedView(queries, sections=sections)
 
 
-@query
+@query("pipeline.walk")
 def walk(
     session: Session,
     *,
@@ -214,7 +212,7 @@ def walk(
     )
 
 
-@query
+@query("pipeline.read")
 def read(session: Session, *, text: str, tokens: Tokens = "words") -> FirstTokens:
     """Split a text into tokens and number them: this needs no vector, and is there at once."""
     loaded = tokens == "loaded"

@@ -38,13 +38,7 @@ class SchemeList:
 
 @dataclass(frozen=True, eq=False)
 class PositionVectors(TrainedPositions):
-    """How the vectors of positions compare.
-
-    Args:
-        compared: positions of which all pairs are compared, by their cosines.
-        path: coordinates along the principal axes.
-        variance_explained: by each of these axes, as a share.
-    """
+    """How the vectors of positions compare: cosines of all pairs of some, and the path of all along principal axes."""
 
     compared: Int[np.ndarray, " compared"]
     cosines: Float[np.ndarray, "compared compared"]
@@ -60,8 +54,7 @@ class PositionFindings(SchemeSummary):
         door: the one that is shown; None where no position enters.
         fingerprint: None where the scheme depends on queries and keys.
         by_distance: None where nothing depends on the distance alone.
-        vectors: None where positions have no vectors.
-        wavelengths: of the pairs of features of a sinusoid, in positions; None for other schemes.
+        wavelengths: of the pairs of features of a sinusoid, in positions.
     """
 
     door: "Door | None"
@@ -72,7 +65,7 @@ class PositionFindings(SchemeSummary):
     wavelengths: Float[np.ndarray, " pairs"] | None
 
 
-@query
+@query("schemes.list")
 def schemes(session: Session) -> SchemeList:
     """Return the entries of the catalogue for text."""
     from whatwhere.where.catalogue import catalogue, describe
@@ -113,7 +106,7 @@ def exported(session: Session) -> ExportedView | None:
     return ExportedView(queries, begin=first, sections=[Section("positions", "Positions", tables)])
 
 
-@query
+@query("positions.shown")
 def positions(
     session: Session,
     *,

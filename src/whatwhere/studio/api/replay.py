@@ -41,12 +41,7 @@ class DigitLine:
 
 @dataclass(frozen=True, eq=False)
 class TableFrames:
-    """The token table at each recorded step, and the norms of its rows.
-
-    Args:
-        planes: of the "table" E, and of its "change" E - E0.
-        line: of the expressions' digits, or None.
-    """
+    """The token table at each recorded step, the norms of its rows, planes of it and of its change, and its digits."""
 
     steps: Int[np.ndarray, " steps"]
     tables: Float32[np.ndarray, "steps tokens dim"]
@@ -67,7 +62,7 @@ class Frames:
     missing: str | None
 
 
-@query
+@query("replay.frames")
 def frames(session: Session, *, run: str) -> Frames:
     """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
 
@@ -83,7 +78,7 @@ def frames(session: Session, *, run: str) -> Frames:
     return Frames(run, words, losses[:, 0], losses[:, 1], tables, None)
 
 
-@query
+@query("replay.attention")
 def attention(session: Session, *, run: str) -> Findings:
     """Return the mean attention weight of each head by distance, as measured at the end of a run."""
     found, results = find_run(session, run), session.results

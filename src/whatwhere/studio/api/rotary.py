@@ -81,7 +81,6 @@ class PairRotations:
     """The pairs of one configuration, in their order.
 
     Args:
-        python: an expression that builds the rotary.
         follows_length: whether the frequencies depend on the length; they are those of the claimed one.
         magnitude: factor of queries and keys.
         agreement: cosines by distance between vectors that are rotated with the scaling and without.
@@ -98,13 +97,7 @@ class PairRotations:
 
 @dataclass(frozen=True, eq=False)
 class RotaryConfiguration:
-    """One of the two configurations.
-
-    Args:
-        scaling: the name of its scaling, or "none".
-        problem: why it cannot be built, or None.
-        rotations: of its pairs; None where it cannot be built.
-    """
+    """One of the two configurations, or the problem for which it cannot be built; its scaling may be "none"."""
 
     preset: RotaryPreset
     scaling: str
@@ -119,7 +112,6 @@ class RotaryLab:
 
     Args:
         missing: why the open model has none; None where it has one.
-        scalings: of the catalogue, by name.
         agreement: cosines between vectors that are rotated by both; None where their pairs differ in number.
     """
 
@@ -135,7 +127,7 @@ class RotaryLab:
 _PLAIN = RotaryPreset("plain", "a plain rotary")
 
 
-@query
+@query("rotary.lab")
 def lab(session: Session, *, a: str = "", b: str = "", claimed: Annotated[int, 0, MAX_LENGTH] = 0) -> RotaryLab:
     """Compare two configurations of rotary; parameters that are not set are those of the open model, or plain.
 

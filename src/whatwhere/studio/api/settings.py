@@ -27,16 +27,27 @@ Features = Annotated[int, 0, 1024]
 Heads = Annotated[int, 0, 64]
 Seed = Annotated[int, 0, 1 << 31]
 
+Query = Callable[[Session, Mapping[str, Any]], Any]
+JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
+QUERIES: dict[str, Query] = {}
+"""What is answered at once, by the name that the page uses."""
+JOBS: dict[str, JobFunction] = {}
+"""What takes seconds or minutes: it runs as a job, and reports its progress."""
 
-def query(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a query or job as (session, settings[, report]) -> answer.
 
-    Args:
-        function: (session[, report], *, ...): its settings are the arguments behind the star. Their annotations are
-            what they may be: str, bool, Literal, or Annotated[int, least, greatest]. Of a comparison, one without a
-            setting `run` takes it all the same, and gets the session on the model of that run.
+def query(name: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Make a function one of QUERIES, or one of JOBS where it takes a report: (session, settings[, report]) -> answer.
+
+    It is written as (session[, report], *, ...): its settings are the arguments behind the star. Their annotations are
+    what they may be: str, bool, Literal, or Annotated[int, least, greatest]. Of a comparison, one without a setting
+    `run` takes it all the same, and gets the session on the model of that run.
     """
-    known = {name: each for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY}
+    return lambda function: _named(name, function)
+
+
+def _named(name: str, function: Callable[..., Answer]) -> Callable[..., Answer]:
+    parameters = signature(function).parameters
+    known = {name: each for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
 
     @wraps(function)
     def answer(session: Session, settings: Mapping[str, Any], *report: Report) -> Answer:
@@ -52,6 +63,10 @@ def query(function: Callable[..., Answer]) -> Callable[..., Answer]:
             _require(name, value, known[name].annotation)
         return function(session, *report, **given)
 
+    if len(parameters) - len(known) == 1:
+        QUERIES[name] = answer
+    else:
+        JOBS[name] = answer
     return answer
 
 

@@ -65,8 +65,7 @@ class MapPoints:
     """A map of the tokens.
 
     Args:
-        shown: how many of its rows are on the map.
-        not_finite: how many have numbers that are not finite, and are on no map.
+        shown, not_finite: how many of the rows are on the map, and how many are on none.
         missing: the extra to install, by method whose package is not installed.
         kept, ids, coordinates: of the map; None where it is not computed yet.
         explained: share of the variance along each axis of PCA; None for t-SNE and UMAP.
@@ -89,13 +88,7 @@ class MapPoints:
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """How each row of a table is named and colored.
-
-    Args:
-        texts: empty where the text is the word.
-        kinds, scripts: of each row, as an index of kind_names and script_names.
-        norms: NaN for a row that is not finite.
-    """
+    """How each row of a table is named and colored; no text where it is the word, NaN where a row is broken."""
 
     words: Sequence[str]
     texts: Sequence[str]
@@ -141,7 +134,7 @@ def begin(session: Session) -> dict[str, str]:
     return {"method": method, "table": "input", "example": example(session)}
 
 
-@query
+@query("maps.points")
 def points(session: Session, *, method: Method = "pca", table: str = "input", tokens: str = "") -> MapPoints:
     """Return a map: of a named set of tokens or by PCA at once, by another method once a job has computed it."""
     opened = _table(session, table)
@@ -176,7 +169,7 @@ def points(session: Session, *, method: Method = "pca", table: str = "input", to
     )
 
 
-@query
+@query("maps.draw")
 def draw(session: Session, report: Report, *, method: Method = "pca", table: str = "input") -> MapPoints:
     """Compute a map by t-SNE or UMAP in a process of its own, and keep it for `points`."""
     report(0.0, "reading the table")
@@ -189,7 +182,7 @@ def draw(session: Session, report: Report, *, method: Method = "pca", table: str
     return points(session, {"method": method, "table": table})
 
 
-@query
+@query("maps.labels")
 def labels(session: Session, *, table: str = "input") -> TokenLabels:
     """Return the word, text, type, script and norm of every row."""
     opened = _table(session, table)
@@ -208,7 +201,7 @@ def labels(session: Session, *, table: str = "input") -> TokenLabels:
     )
 
 
-@query
+@query("maps.frequencies")
 def frequencies(session: Session, *, table: str = "input") -> TokenFrequencies:
     """Return how often each token occurs in the corpus."""
     rows = _table(session, table).rows
@@ -219,7 +212,7 @@ def frequencies(session: Session, *, table: str = "input") -> TokenFrequencies:
     return TokenFrequencies(corpus.path.name, corpus.whole, counts, int(counts.sum()))
 
 
-@query
+@query("maps.near")
 def near(session: Session, *, token: str, table: str = "input") -> MapNeighbors:
     """Return the nearest rows of a token by cosine in the full space, as many as the map compares."""
     number, opened = find_token(session.checkpoint, token), _table(session, table)
@@ -229,7 +222,7 @@ def near(session: Session, *, token: str, table: str = "input") -> MapNeighbors:
     return MapNeighbors(number, opened.ids[nearest.ids[0]], nearest.scores[0])
 
 
-@query
+@query("maps.neighbors")
 def neighbors(session: Session, *, table: str = "input") -> AllNeighbors:
     """Return the nearest rows of every token, for an exported page; half a minute for 30,000 tokens."""
     opened = _table(session, table)

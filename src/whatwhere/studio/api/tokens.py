@@ -42,11 +42,9 @@ class FirstTokens(Tokens):
 
 @dataclass(frozen=True)
 class RowInTable:
-    """The row of a token in one table, and the histogram of the norms of all rows.
+    """The row of a token in one table, None where it is not finite, and the histogram and median of the norms of all.
 
     Args:
-        counts, edges, median: of all norms.
-        norm, row: None where the row has numbers that are not finite.
         percentile: how many of 100 rows have a lower norm.
     """
 
@@ -66,8 +64,7 @@ class TokenCard:
     """What a token is.
 
     Args:
-        text: None where its bytes are not text.
-        script: of its characters; None where it has no text.
+        text, script: None where its bytes are not text.
         bytes: of its text, the first 256 of `byte_count`.
         characters: of its text, the first 64: the code point of each, such as "U+0041", and its name.
         reachable: whether a text is encoded to it; None without a tokenizer.
@@ -87,12 +84,7 @@ class TokenCard:
 
 @dataclass(frozen=True)
 class NeighborList(Tokens):
-    """The nearest rows of a token in one table, nearest first.
-
-    Args:
-        centered: whether the mean row was subtracted first.
-        rows: of the token and of its first neighbors.
-    """
+    """The nearest rows of a token, nearest first, perhaps less the mean row; and the numbers of it and of the first."""
 
     table: str
     name: str
@@ -113,7 +105,7 @@ class TokenNeighbors:
     lists: Sequence[NeighborList]
 
 
-@query
+@query("tokens.find")
 def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 30) -> FirstTokens:
     """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it."""
     wanted = text.strip()
@@ -127,7 +119,7 @@ def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 3
     return FirstTokens(**vars(_tokens(session, matches[:most])), count=len(matches))
 
 
-@query
+@query("tokens.card")
 def card(session: Session, *, token: str) -> TokenCard:
     """Return what a token is: its text, bytes, type, whether it is reachable, and the norm of its row among all."""
     number = find_token(session.checkpoint, token)
@@ -151,7 +143,7 @@ def card(session: Session, *, token: str) -> TokenCard:
     )
 
 
-@query
+@query("tokens.neighbors")
 def neighbors(session: Session, *, token: str, k: Annotated[int, 1, MOST_NEIGHBORS] = 10) -> TokenNeighbors:
     """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row."""
     number = find_token(session.checkpoint, token)
@@ -178,7 +170,7 @@ def _neighbors(session: Session, number: int, k: int, which: Which, centered: bo
     )
 
 
-@query
+@query("tokens.analogy")
 def analogy(
     session: Session,
     *,

@@ -6,7 +6,7 @@ import type { Queries, MapNeighbors, FirstTokens } from "./types";
 import { unpack } from "./wire";
 
 interface Exported {
-  /** Base64 of gzip of what studio/wire.py packs. */
+  /** Base64 of gzip of what studio/export.py packs. */
   blocks: string[];
   /** By query, which block answers it. */
   answers: Record<string, number>;

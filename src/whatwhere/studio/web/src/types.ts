@@ -4,30 +4,30 @@ import type { Tensor } from "./wire";
 
 /** Types of answers, by the name of the query or job. */
 export interface Queries {
-  "about": About;
-  "schemes.list": SchemeList;
-  "pipeline.read": FirstTokens;
-  "pipeline.walk": TextWalkthrough;
-  "positions.shown": PositionFindings;
+  "ask.answers": Asked;
+  "biases.shown": BiasFindings;
+  "compare.results": Findings;
   "tokens.find": FirstTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
   "tokens.analogy": AnalogyAnswers;
+  "pipeline.walk": TextWalkthrough;
+  "pipeline.read": FirstTokens;
+  "schemes.list": SchemeList;
+  "positions.shown": PositionFindings;
+  "replay.frames": Frames;
+  "replay.attention": Findings;
+  "rotary.lab": RotaryLab;
   "maps.points": MapPoints;
   "maps.labels": TokenLabels;
   "maps.frequencies": TokenFrequencies;
   "maps.near": MapNeighbors;
   "maps.neighbors": AllNeighbors;
-  "rotary.lab": RotaryLab;
-  "biases.shown": BiasFindings;
-  "compare.results": Findings;
-  "replay.frames": Frames;
-  "replay.attention": Findings;
-  "ask.answers": Asked;
-  "maps.draw": MapPoints;
-  "diagnostics.examine": SuspiciousTokens;
+  "about": About;
   "overview.inspected": Findings;
+  "diagnostics.examine": Findings;
   "compare.difference": Findings;
+  "maps.draw": MapPoints;
 }
 
 /** whatwhere.analysis.added_positions */
@@ -81,80 +81,6 @@ export interface RotarySpectrum {
   partial: Tensor;
   unseen: Tensor;
   constant: Tensor;
-}
-
-/** whatwhere.analysis.token_diagnostics */
-export interface BeyondVocabulary extends RowList<TokenRow> {
-  median_norm: number | null;
-}
-export interface Duplicates {
-  groups: number;
-  rows: number;
-  ids: number[][];
-  examples: TokenRow[][];
-}
-export interface FarRow extends TokenRow {
-  distance: number;
-  why: string | null;
-}
-export interface FarRows extends RowList<FarRow> {
-  median_norm: number | null;
-  median_distance: number | null;
-  lowest: FarRow[];
-  farthest: FarRow[];
-}
-export interface HubRow extends TokenRow {
-  times: number;
-}
-export interface Hubs {
-  queries: number;
-  neighbors: number;
-  expected: number;
-  rows: HubRow[];
-}
-export interface NotFiniteRow extends TokenRow {
-  nan: number;
-  infinite: number;
-}
-export interface RowList<Row> {
-  count: number;
-  ids: Tensor;
-  examples: Row[];
-}
-export interface TokenDiagnostics {
-  rows: number;
-  under_trained: UnderTrained;
-  far: FarRows;
-  unreachable: RowList<UnreachableRow> | Missing;
-  duplicates: Duplicates;
-  hubs: Hubs;
-  zero: RowList<TokenRow>;
-  not_finite: RowList<NotFiniteRow>;
-  beyond_vocabulary: BeyondVocabulary | Missing;
-  unmoved: RowList<UnmovedRow> | null;
-}
-export interface TokenRow extends NamedRow {
-  type: string;
-  norm: number;
-}
-export interface UnderTrained extends RowList<UnderTrainedRow> {
-  reference: Tensor;
-  threshold: number;
-  decisive: boolean;
-  highest: number | null;
-  also_unreachable: number | null;
-}
-export interface UnderTrainedRow extends TokenRow {
-  cosine: number;
-  proximity: number;
-  reachable: boolean | null;
-}
-export interface UnmovedRow extends TokenRow {
-  factor: number;
-}
-export interface UnreachableRow extends TokenRow {
-  tried: string;
-  read_as: string[];
 }
 
 /** whatwhere.analysis.token_map */
@@ -277,9 +203,10 @@ export interface Table {
   total: number | null;
   bars: number[] | null;
   shorten: "first" | "evenly" | "never";
+  exact: Series[];
 }
 
-/** whatwhere.studio.api.about */
+/** whatwhere.studio.api */
 export interface About {
   kind: "checkpoint" | "results" | "fresh";
   name: string;
@@ -350,19 +277,6 @@ export interface BiasFindings {
   later: Tensor | null;
   ranges: EffectiveRange;
   ranges_later: EffectiveRange | null;
-}
-
-/** whatwhere.studio.api.inspection */
-export interface RowHistogram {
-  edges: Tensor;
-  groups: Record<string, Tensor>;
-}
-export interface SuspiciousTokens {
-  name: string;
-  found: TokenDiagnostics;
-  none_suspected: string;
-  norms: RowHistogram;
-  cosines: RowHistogram;
 }
 
 /** whatwhere.studio.api.pipeline */

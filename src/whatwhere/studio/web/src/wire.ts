@@ -1,4 +1,4 @@
-/** Read an answer of the server: a header in JSON, then arrays as they are in memory. Written by studio/wire.py. */
+/** Read an answer of the server: a header in JSON, then arrays as they are in memory. Written by studio/export.py. */
 
 export type Numbers = Float32Array | Float64Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
 

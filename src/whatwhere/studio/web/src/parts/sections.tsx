@@ -22,13 +22,15 @@ interface FindingsProps {
   of: Findings;
   code: string;
   how: string;
+  /** Whether long tables are shown at once, too. */
+  open?: boolean;
   /** What follows a section. */
   after?(section: Section): ComponentChildren;
   /** What is between the headline and the sections. */
   children?: ComponentChildren;
 }
 
-export function Sections({ of: { headline, sections }, code, how, after, children }: FindingsProps) {
+export function Sections({ of: { headline, sections }, code, how, open = false, after, children }: FindingsProps) {
   return (
     <>
       <p class="answer">{visible(headline)}.</p>
@@ -39,7 +41,7 @@ export function Sections({ of: { headline, sections }, code, how, after, childre
             {section.title}
           </h2>
           <div class="beside">
-            <Parts section={section} />
+            <Parts section={section} open={open} />
           </div>
           {after?.(section)}
         </section>
@@ -49,12 +51,12 @@ export function Sections({ of: { headline, sections }, code, how, after, childre
   );
 }
 
-function Parts({ section: { parts } }: { section: Section }) {
+function Parts({ section: { parts }, open }: { section: Section; open: boolean }) {
   return (
     <>
       {parts.map((part, n) => {
         if (typeof part === "string") return <Prose key={n} text={part} />;
-        if (!("series" in part)) return <TextTable key={n} table={part} />;
+        if (!("series" in part)) return <TextTable key={part.caption} table={part} open={open} />;
         const ChartFigure = FIGURES[part.kind];
         return <ChartFigure key={n} chart={part} />;
       })}
@@ -79,7 +81,11 @@ function Prose({ text }: { text: string }) {
 }
 
 /** Return the columns of a table, over the numbers of its rows; series have the exact numbers of those they name. */
-function columnsOf({ columns, numeric, rows }: TableOfText, about: About, series: Series[] = []): Column<number>[] {
+function columnsOf(
+  { columns, numeric, rows, exact: known }: TableOfText,
+  about: About,
+  series = known,
+): Column<number>[] {
   return columns.map((name, n) => {
     const exact = series.find((each) => each.name === name);
     const text = (row: number) => rows[row]![n]!;
@@ -88,14 +94,19 @@ function columnsOf({ columns, numeric, rows }: TableOfText, about: About, series
       numeric: numeric.includes(n),
       value: (row) => (exact ? exact.values[row] : numeric.includes(n) ? numberOf(text(row)) : visible(text(row))),
       cell: (row) => {
-        if (about.exported || !/^#\d+$/.test(text(row))) return <bdi>{visible(text(row))}</bdi>;
-        return <a href={writeLink("tokens", { token: text(row) }, {})}>{text(row)}</a>;
+        if (!/^#\d+$/.test(text(row))) return <bdi>{visible(text(row))}</bdi>;
+        const link = (view: string, word: string) => <a href={writeLink(view, { token: text(row) }, {})}>{word}</a>;
+        return (
+          <>
+            {about.exported ? text(row) : link("tokens", text(row))} {about.views["map"] && link("map", "map")}
+          </>
+        );
       },
     };
   });
 }
 
-function TextTable({ table }: { table: TableOfText }) {
+function TextTable({ table, open }: { table: TableOfText; open: boolean }) {
   const { about } = useView();
   const caption = visible(table.caption);
   const { length } = table.rows;
@@ -104,7 +115,7 @@ function TextTable({ table }: { table: TableOfText }) {
       <Table caption={caption} columns={columnsOf(table, about)} rows={upTo(length)} saved />
     </div>
   );
-  if (length <= OPEN) return shown;
+  if (open || length <= OPEN) return shown;
   return (
     <details class="how">
       <summary>{caption}</summary>

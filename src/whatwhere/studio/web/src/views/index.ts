@@ -9,12 +9,9 @@ import { Pipeline } from "./pipeline";
 import { Positions } from "./positions";
 import { TokenMap, defaults as mapDefaults } from "./map";
 import { Biases } from "./biases";
-import { Diagnostics } from "./diagnostics";
-import { Compare } from "./compare";
+import { AttentionByDistance, Compare, Diagnostics, Overview } from "./findings";
 import { Replay, END } from "./replay";
-import { AttentionByDistance } from "./attention";
 import { Ask } from "./ask";
-import { Overview } from "./overview";
 
 export interface View extends ViewTitle {
   id: string;
