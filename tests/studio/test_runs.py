@@ -36,7 +36,7 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
         assert [each.name for each in overview.sections] == ["sizes", "norms", "spectrum", "diagnostics"]
         assert f"{np.median(norms):.3g}" in str(overview.sections[1])
         examined = JOBS["diagnostics.examine"](session, {"run": run}, quiet)
-        edges = examined.sections[0].parts[1].x
+        edges = examined.sections[-1].parts[0].x
         assert [edges[0], edges[-1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
         made = QUERIES["maps.points"](session, {"run": run})
         np.testing.assert_allclose(made.coordinates, make_map(table, "pca", 4).coordinates, rtol=1e-3, atol=1e-5)

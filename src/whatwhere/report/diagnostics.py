@@ -44,7 +44,7 @@ def diagnostics(findings: TokenDiagnostics) -> Iterator[Part]:
     """Write the suspicious rows as paragraphs and tables, with the evidence."""
     for _, write in _LISTS.values():
         yield from write(findings, EXAMPLES)
-    absent = [title for title, name in _FAULTS.items() if _count(getattr(findings, name)) == 0]
+    absent = [_LISTS[name][0] for name in _FAULTS if _count(getattr(findings, name)) == 0]
     yield f"No row is {listed(absent, 'or')}." if absent else ""
 
 
@@ -56,7 +56,8 @@ def lists(findings: TokenDiagnostics) -> list[Section]:
     table = Table(caption, ("list", "rows"), [(_LISTS[name][0], text) for name, text in written.items()], (1,))
     values = Series("rows", [math.nan if rows is None else float(rows) for rows in counts.values()])
     ends = (0.0, float(max(rows or 0 for rows in counts.values())))
-    bars = Chart("bars", caption, "rows", "", ends, [values], table, "A row may be in several lists.")
+    method = "Each list says below how its rows are found."
+    bars = Chart("bars", caption, "rows", "", ends, [values], table, "A row may be in several lists.", method)
     sections = [Section("counts", "Lists", [bars])]
     for name in sorted(counts, key=lambda name: not counts[name]):
         title, write = _LISTS[name]
@@ -236,15 +237,10 @@ _LISTS: Mapping[str, tuple[str, Callable[[TokenDiagnostics, int], Iterator[Part]
     "far": ("far from the others", _far),
     "unreachable": ("unreachable", _unreachable),
     "hubs": ("hubs", _hubs),
-    "duplicates": ("duplicates", _duplicates),
+    "duplicates": ("duplicate", _duplicates),
     "zero": ("zero", _zero),
-    "not_finite": ("NaN or infinite", _not_finite),
+    "not_finite": ("not finite", _not_finite),
     "beyond_vocabulary": ("beyond the vocabulary", _beyond),
 }
 """Of each list of the findings its title, and what writes it with so many of its rows."""
-_FAULTS = {
-    "duplicate": "duplicates",
-    "zero": "zero",
-    "not finite": "not_finite",
-    "beyond the vocabulary": "beyond_vocabulary",
-}
+_FAULTS = ("duplicates", "zero", "not_finite", "beyond_vocabulary")

@@ -2,7 +2,7 @@
 import { saved, used } from "./driving.mjs";
 
 await used("#/diagnostics?list=unreachable", ".answer", async (page, result) => {
-  const list = page.locator("section.near").last();
+  const list = page.locator("section.near").nth(1);
   const cells = () => list.locator("tbody tr:not(.spacer)").evaluateAll((rows) => rows.slice(0, 12).map((row) => [...row.cells].map((cell) => cell.textContent)));
   const choice = page.getByRole("combobox", { name: "list" });
   result.counts = await page.locator(".bars .value").allInnerTexts();

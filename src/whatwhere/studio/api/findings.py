@@ -72,7 +72,6 @@ def exported_diagnostics(session: Session) -> ExportedView:
 
 
 def _examined(session: Session, found: TokenDiagnostics) -> Findings:
-    counts, *lists = _captioned(diagnostics.lists(found))
     groups = {"all rows": session.subject.usable, "under-trained": found.under_trained.ids}
     if not isinstance(found.unreachable, Missing):
         groups["unreachable"] = np.intersect1d(found.unreachable.ids, groups["all rows"])
@@ -104,7 +103,8 @@ def _examined(session: Session, found: TokenDiagnostics) -> Findings:
         "comes out."
     )
     headline = f"All {count(found.rows, 'row')} of {session.table().name} were examined"
-    return Findings(headline, [replace(counts, parts=[*counts.parts, norms, cosines]), *lists], method)
+    spread = Section("spread", "Norms and cosines of all rows", [norms, cosines])
+    return Findings(headline, [*_captioned(diagnostics.lists(found)), spread], method)
 
 
 def _histogram(

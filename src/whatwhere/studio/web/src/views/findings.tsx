@@ -73,11 +73,11 @@ export function Diagnostics() {
 
 function Examined({ examined }: { examined: Findings }) {
   const { list } = useView<{ list: string }>().settings;
-  const [counts, ...lists] = examined.sections as [Section, Section, ...Section[]];
+  const [counts, lists] = [examined.sections[0]!, examined.sections.slice(1, -1)];
   const now = lists.find(({ name }) => name === list) ?? lists[0]!;
   return (
     <Sections
-      of={{ ...examined, sections: [counts, now] }}
+      of={{ ...examined, sections: [counts, now, examined.sections.at(-1)!] }}
       open
       code="whatwhere inspect PATH --sections diagnostics --json"
       how={examined.method}
