@@ -102,7 +102,7 @@ def recorded_tables(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         return call
 
     monkeypatch.setattr(pass_cache, "join", recorded(pass_cache.join))
-    for module in ("where.pass_cache", "where.attention", "huggingface.patch_methods"):
+    for module in ("where.pass_cache", "where.attention", "huggingface.replacements"):
         monkeypatch.setattr(f"whatwhere.{module}.tabulate", recorded(score_bias.tabulate))
     return shapes
 

@@ -23,8 +23,7 @@ from whatwhere.huggingface.patch import PATCHED
 from whatwhere.models.configuration.model_types import HYBRID, HYBRID_SLIDING, MODEL_TYPES
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
-from whatwhere.models.probe.tiny import tiny_config, tiny_model
-from whatwhere.models.probe.tiny_sizes import WINDOW
+from whatwhere.models.probe.tiny import WINDOW, tiny_config, tiny_model
 
 from .batch_forms import FAR, FORMS, TOKENS, alone, decodes, ids, own_conventions
 

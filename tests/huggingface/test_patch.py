@@ -22,7 +22,7 @@ from transformers import (
 
 import whatwhere as ww
 from whatwhere.huggingface.patch import PATCHED
-from whatwhere.huggingface.patch_modules import RotaryTables
+from whatwhere.huggingface.replacements import RotaryTables
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ..models.tiny import config_of, inputs_of, model_of

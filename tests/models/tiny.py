@@ -13,8 +13,7 @@ from transformers.models.diffusion_gemma.modeling_diffusion_gemma import Diffusi
 
 from whatwhere.models.configuration.model_types import HEARING
 from whatwhere.models.probe.record import encoded
-from whatwhere.models.probe.tiny import class_of, quiet, shrunk
-from whatwhere.models.probe.tiny_sizes import LAYER_KEYS, MODEL_ONLY, WINDOW
+from whatwhere.models.probe.tiny import LAYER_KEYS, MODEL_ONLY, WINDOW, class_of, quiet, shrunk
 
 from .checkpoint.forms import LAYERS, VOCABULARY
 

@@ -155,7 +155,7 @@ def test_positions_without_a_table_cannot_move(tmp_path: Path, model_type: str, 
     model = made(model_type)
     save_with_tokenizer(model, tmp_path / "model")
     other, _ = reordered(tmp_path / "other", [0, 3, 2, 4, 1])
-    with pytest.raises(CheckpointError, match="would get the id 4 instead of 1"):
+    with pytest.raises(TokenError, match="pad_token_id would become 4 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
     assert not (tmp_path / "out").exists()
     require_moved(model, tmp_path, [3, 1, 2])
@@ -292,6 +292,6 @@ def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_
 def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -> None:
     model = model_of(config_of("mpnet", pad_token_id=4))
     save_with_tokenizer(model, tmp_path / "model")
-    with pytest.raises(CheckpointError, match="would get the id 3 instead of 1"):
+    with pytest.raises(TokenError, match="pad_token_id would become 3 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", reordered(tmp_path / "other", [0, 2, 3, 1])[0])
     require_moved(model, tmp_path, [4, 1, 2])

@@ -119,19 +119,13 @@ def attention_forward(
     """Compute attention as transformers' attention functions do; return None in place of attention weights.
 
     Args:
-        module: whose `is_causal` decides where there is neither a mask nor `is_causal`.
         attention_mask: of `make_mask`; or a table, True at visible keys, or added to the scores.
-        scaling: softmax scale; None is 1 / sqrt(head_dim).
         softcap: c, where scores become c tanh(score / c) before mask and bias.
         position_bias: added to the scores, as a table or as the scheme of a patched model.
         indices: the keys that a query sees, chosen by an indexer (DeepSeek V3.2), of those that the mask lets it see.
         block_indices: blocks of keys, chosen in the same way for each group of heads (MiniMax M3); -1 is none.
         sinks: a sink logit for each head and query (Inkling 2).
-        others: `sliding_window`, which the mask has, and what other implementations take.
-
-    Raises:
-        SettingError: If attention weights are requested, a paged cache is used, or a tensor is passed that is not read
-            here.
+        others: `sliding_window`, which the mask has, and what other implementations take: other tensors are refused.
     """
     if others.get("output_attentions"):
         raise SettingError(
@@ -210,10 +204,8 @@ def _with_sinks(
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _reads(kind: type[nn.Module], name: str) -> bool:
-    """Return whether the attention function of a model's own file names an argument; True where it has none.
-
-    Whatever a user passes to a model arrives here too: labels of the loss, or types of tokens that it has not.
-    """
+    """Return whether the attention function of a model's own file names an argument; True where it has none."""
+    # Whatever a user passes to a model arrives here too: labels of the loss, or types of tokens that it has not.
     file = getattr(sys.modules.get(kind.__module__), "__dict__", {})
     codes = [own.__code__ for each, own in file.items() if each.endswith("eager_attention_forward")]
     return not codes or any(name in (*code.co_varnames, *code.co_consts) for code in codes)

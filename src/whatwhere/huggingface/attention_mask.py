@@ -85,9 +85,8 @@ def make_mask(
 ) -> BoundMask | Bool[Tensor, "batch 1 queries keys"] | Float[Tensor, "batch 1 queries keys"]:
     """Return the mask of a forward pass from transformers' description of it: a table where that is not known.
 
-    Model types whose code calculates with the mask get the table that is added to scores. Padding is a matter of keys
-    alone, as in transformers: a query at padding sees what the mask lets it see, and its output is zero where that is
-    nothing.
+    Padding is a matter of keys alone, as in transformers: a query at padding sees what the mask lets it see, and its
+    output is zero where that is nothing.
 
     Args:
         q_offset, kv_offset: counts of the first query and of the first key.

@@ -12,15 +12,8 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.huggingface import patch_methods as methods
-from whatwhere.huggingface.patch_modules import (
-    RotaryTables,
-    normed,
-    position_table,
-    rotary_tables,
-    token_table,
-    with_method,
-)
+from whatwhere.huggingface import replacements
+from whatwhere.huggingface.replacements import RotaryTables, normed, with_method
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
 from whatwhere.models.configuration.read import from_huggingface
@@ -64,16 +57,7 @@ OURS = (Learned, RotaryTables, TokenEmbedding)
 
 
 class Patch:
-    """The modules that `patch` replaced in a model, and how to restore them.
-
-    Args:
-        model: the model.
-        description: of its configuration.
-        regime_length: as in `patch`.
-
-    Attributes:
-        replaced: the names of the replaced modules and methods.
-    """
+    """What `patch` replaced in a model, by the names in `replaced`, and how to restore it."""
 
     def __init__(self, model: nn.Module, description: Description, regime_length: int | None = None) -> None:
         self.model, self.description, self.regime_length = model, description, regime_length
@@ -114,11 +98,7 @@ class Patch:
         return f"Patch({self.description.model_type}, replaced={self.replaced})"
 
     def replace_module(self, name: str, make: Callable[[], nn.Module]) -> None:
-        """Replace a module by what `make` returns; one with several names by one module under all of them.
-
-        Raises:
-            SettingError: If it has hooks, or an overridden forward.
-        """
+        """Replace a module by what `make` returns; one with several names by one module under all of them."""
         path, _, attribute = name.rpartition(".")
         parent = self.model.get_submodule(path)
         original = getattr(parent, attribute)
@@ -140,15 +120,11 @@ class Patch:
         renew: Callable[[], None] | None = None,
         **others: Any,
     ) -> None:
-        """Replace a method of one module by a function, which reads the module's own parameters.
+        """Replace a method of one module by a function, which reads the module's own parameters, and `others`.
 
         Args:
             below: whether the method is what the module's class calls by `super()`.
             renew: called now and after the method is restored, for what the module has made by it.
-            others: attributes that the function reads.
-
-        Raises:
-            SettingError: If the method is overridden in this module already.
         """
         module = self.model.get_submodule(name)
         if hasattr(module, "replaced_method"):  # the module has another name too
@@ -308,34 +284,36 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     learned = description.input is not None and description.input.scheme == "learned"
     if isinstance(module, nn.Embedding) and attribute in TOKENS:
         _require_lookup(name, module)
-        patched.replace_module(name, lambda: token_table(module, description.embedding_scale, _scales(module)))
+        patched.replace_module(
+            name, lambda: replacements.token_table(module, description.embedding_scale, _scales(module))
+        )
     elif isinstance(module, nn.Embedding) and attribute in POSITIONS and learned:
         _require_lookup(name, module)
-        patched.replace_module(name, lambda: position_table(module))
+        patched.replace_module(name, lambda: replacements.position_table(module))
     elif kind.endswith("RotaryEmbedding"):
         if schemes := _rotaries(description, module):
-            patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
+            patched.replace_module(name, lambda: replacements.rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-        patched.replace_method(name, "compute_bias", methods.bucket_bias, scheme=_buckets(module, description))
+        patched.replace_method(name, "compute_bias", replacements.bucket_bias, scheme=_buckets(module, description))
     elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
-            patched.before(name, methods.without_bias)
+            patched.before(name, replacements.without_bias)
     elif kind.endswith("RelativeLogits"):
         attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
         features, extent = module.get_parameter("proj").shape
         profiles = Inkling(features, attention.num_heads, features, extent, device="meta")
-        patched.replace_method(name, "forward", methods.profile_bias, scheme=profiles)
+        patched.replace_method(name, "forward", replacements.profile_bias, scheme=profiles)
     elif kind == "DisentangledSelfAttention" and description.score[0] is not None:
         method = "disentangled_att_bias" if hasattr(module, "in_proj") else "disentangled_attention_bias"
-        patched.replace_method(name, method, methods.disentangled_bias, scheme=description.score[0].build("meta"))
+        patched.replace_method(name, method, replacements.disentangled_bias, scheme=description.score[0].build("meta"))
     elif kind == "BloomBlock":
-        patched.before(name, partial(methods.alibi_by_distance, ALiBi(description.num_heads)))
+        patched.before(name, partial(replacements.alibi_by_distance, ALiBi(description.num_heads)))
     elif kind == "MptModel":
         alibi = ALiBi(description.num_heads)
-        patched.replace_method(name, "build_mpt_alibi_tensor", methods.last_row_of_alibi, scheme=alibi)
+        patched.replace_method(name, "build_mpt_alibi_tensor", replacements.last_row_of_alibi, scheme=alibi)
     elif kind == "MPNetEncoder":
         buckets = _buckets(module, description)
-        patched.replace_method(name, "compute_position_bias", methods.bucket_bias_of_ids, scheme=buckets)
+        patched.replace_method(name, "compute_position_bias", replacements.bucket_bias_of_ids, scheme=buckets)
     else:
         _replace_table(patched, name, module)
 
@@ -346,26 +324,30 @@ def _replace_table(patched: Patch, name: str, module: Any) -> None:
     buffers = dict(module.named_buffers(recurse=False))
     if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
         if kind.endswith("LearnedPositionalEmbedding") and description.input is not None:
-            patched.replace_method(name, "forward", methods.learned_rows, below=True)
+            patched.replace_method(name, "forward", replacements.learned_rows, below=True)
         elif kind.endswith("WhisperPositionalEmbedding") and description.input is not None:
-            patched.replace_method(name, "forward", methods.learned_rows_of_slots)
+            patched.replace_method(name, "forward", replacements.learned_rows_of_slots)
         elif kind.endswith("SinusoidalPositionalEmbedding"):
             scheme, weight = Sinusoidal(module.embedding_dim, layout="half"), module.weight.detach()
             if not weight.is_meta:
-                methods.require_near(kind, weight, scheme(torch.arange(len(weight), device=weight.device)[None])[0])
-            patched.replace_method(name, "forward", methods.sinusoidal_rows, below=True, scheme=scheme)
+                replacements.require_near(
+                    kind, weight, scheme(torch.arange(len(weight), device=weight.device)[None])[0]
+                )
+            patched.replace_method(name, "forward", replacements.sinusoidal_rows, below=True, scheme=scheme)
     elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in buffers:
         sizes = (*module.weights.shape, module.padding_idx)
-        methods.require_near(kind, module.weights, methods.fairseq_rows(None, *sizes).to(module.weights.device))
+        replacements.require_near(
+            kind, module.weights, replacements.fairseq_rows(None, *sizes).to(module.weights.device)
+        )
         renew = partial(_make_weights, module, sizes)
-        patched.replace_method(name, "get_embedding", methods.fairseq_rows, renew=renew)
+        patched.replace_method(name, "get_embedding", replacements.fairseq_rows, renew=renew)
     elif kind == "PegasusXSinusoidalPositionalEmbedding":
         scheme = Sinusoidal(description.dim, layout="tensor2tensor")
-        patched.replace_method(name, "forward", methods.sinusoids_of_slots, scheme=scheme)
+        patched.replace_method(name, "forward", replacements.sinusoids_of_slots, scheme=scheme)
     elif "embed_positions" in buffers:
         rotary = next((plan.build() for plan in description.query_key if plan is not None), None)
         if isinstance(rotary, Rotary):
-            patched.replace_attribute(name, "embed_positions", methods.rotary_rows(module, rotary))
+            patched.replace_attribute(name, "embed_positions", replacements.rotary_rows(module, rotary))
 
 
 def _make_weights(module: Any, sizes: tuple[Any, ...]) -> None:
@@ -408,12 +390,9 @@ def _scales(module: nn.Embedding) -> bool:
 
 
 def _rotaries(description: Description, module: nn.Module) -> dict[str, Rotary | MultimodalRotary]:
-    """Return the scheme of each layer type that rotates; one under "" if layers have no types.
-
-    A model whose layers have thetas of their own and no types has a module for each theta (Granite with windows).
-    """
+    """Return the scheme of each layer type that rotates; one under "" if layers have no types."""
     plans_of_all = {plan for plan in map(repr, description.query_key) if plan != "None"}
-    if description.layer_types is None and len(plans_of_all) > 1:
+    if description.layer_types is None and len(plans_of_all) > 1:  # a module for each theta: Granite with windows
         stated = getattr(getattr(module, "config", None), "rope_parameters", {}).get("rope_theta")
         all_built = [plan.build() for plan in description.query_key if plan is not None]
         found = [one for one in all_built if isinstance(one, Rotary) and one.theta == stated]

@@ -46,24 +46,17 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class LoadedWhere:
-    """The positional encoding of one layer.
-
-    Args:
-        title: a short name.
-        where: its schemes, with the learned tables of the file.
-        dim: features of a token vector.
-        num_heads, head_dim: of the attention.
-        max_length: number of positions that a table or a configuration has; None for any number.
-        notes: sentences on what differs from the model: tables that are not in the file, norms that are not built.
-    """
+    """The positional encoding of one layer."""
 
     title: str
-    where: "Where"
-    dim: int
+    where: "Where"  # with the learned tables of the file
+    dim: int  # of a token vector
     num_heads: int
     head_dim: int
-    max_length: int | None = None
-    notes: tuple[str, ...] = ()
+    max_length: int | None = None  # positions that a table or a configuration has; None for any number
+    notes: tuple[
+        str, ...
+    ] = ()  # what differs from the model: tables that are not in the file, norms that are not built
 
 
 def load_where(source: Checkpoint | str | Path, run: str | None = None) -> LoadedWhere:
@@ -106,16 +99,7 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
 
 
 def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str, ...]]]":
-    """Build the attention of each layer of a model, with the learned numbers of its files.
-
-    Returns:
-        For each layer its schemes, without what is added to the input, and sentences on what the files lack: that is
-        as before training.
-
-    Raises:
-        CheckpointError: If the configuration is not known, or a tensor has the wrong shape.
-        SettingError: If no layer has attention.
-    """
+    """Build the attention of each layer, with the learned numbers of its files, and notes on what these lack."""
     description = checkpoint.description
     description.require_attention()
     layers = (_of_layer(checkpoint, description, layer) for layer in range(description.layers))
@@ -123,11 +107,10 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
 
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
-    """Return the run of a comparison that was named, or its only one; None for any other checkpoint.
-
-    A run has the name of its file, or that of its scheme and seed: the file of "rotary+alibi-0" has a digest.
-    """
-    names = checkpoint.runs
+    """Return the run of a comparison that was named, or its only one; None for any other checkpoint."""
+    names = (
+        checkpoint.runs
+    )  # of files; that of "rotary+alibi-0" has a digest, so runs are also named by scheme and seed
     records = checkpoint.metadata.get("runs") if checkpoint.format == "results" and run not in names else None
     for record in records if isinstance(records, list) else []:
         if f"{record.get('scheme')}-{record.get('seed')}" == run:
@@ -184,10 +167,7 @@ def fill_frequencies(scheme: Any, checkpoint: Checkpoint) -> bool:
 
 
 def _fill(checkpoint: Checkpoint, layer: int, scheme: Any, tables: list[str]) -> list[str]:
-    """Copy the learned numbers of a scheme and of those in it, of a layer; return notes on what is not in the files.
-
-    `tables` are the names of the bias tables up to this layer.
-    """
+    """Copy the learned numbers of a layer's scheme and return notes on what is not there; `tables` are of biases."""
     notes = []
     for module in scheme.modules():
         kind = type(module).__name__

@@ -47,18 +47,7 @@ _MAX_MODULES_BYTES = 1 << 20
 class ChangedCopy:
     """A copy of a checkpoint in safetensors, with changes: one file, or a folder with configuration and tokenizer.
 
-    Args:
-        path: of a folder, of an index in it, or of one file.
-        out: a file or folder, as the input is.
-        force: replace an existing output.
-        source: an open checkpoint of any format, which is written as one file of weights; None opens safetensors.
-
-    Attributes:
-        parts: tensors that replace those of their names.
-        changed: what the report says of each.
-        files: name of a small file -> its new content, or None to omit it.
-        metadata: key of the headers' metadata -> its new value, or None to remove it.
-        notes: for the user.
+    `source` is an open checkpoint of any format, which is written as one file of weights; None opens safetensors.
     """
 
     def __init__(self, path: str | Path, out: str | Path, force: bool, source: Checkpoint | None = None) -> None:
@@ -84,10 +73,10 @@ class ChangedCopy:
             self.folder = None if self.out.suffix == ".safetensors" else self.folder
             metadata = {k: v for k, v in source.metadata.items() if isinstance(v, str) and len(v) < 1000}
             self._weights["model.safetensors"] = _widened(source), {"format": "pt", **metadata}
-        self.parts: dict[str, Part] = {}
-        self.changed: list[Changed] = []
-        self.files: dict[str, bytes | None] = {}
-        self.metadata: dict[str, str | None] = {}
+        self.parts: dict[str, Part] = {}  # tensors that replace those of their names
+        self.changed: list[Changed] = []  # what the report says of each
+        self.files: dict[str, bytes | None] = {}  # name of a small file -> its new content, or None to omit it
+        self.metadata: dict[str, str | None] = {}  # of the headers: key -> its new value, or None to remove it
         self.notes: list[str] = []
 
     def _require_safetensors(self, files: Sequence[Path]) -> None:
@@ -206,9 +195,6 @@ def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[
     """Copy the other files of a model, and the modules of sentence-transformers; return those that are omitted.
 
     It comes before the weights are written, which takes longer: a damaged file is refused at once.
-
-    Args:
-        files: name -> new content, or None to omit the file.
     """
     modules = _modules(folder)
     not_copied: list[NotCopied] = []

@@ -179,10 +179,7 @@ def _permuted(checkpoint: Checkpoint, entry: Entry, heads: int, rotary_dim: int,
 
 
 def _projections(checkpoint: Checkpoint) -> "list[tuple[Entry, int, Plan]]":
-    """Find every tensor whose rows follow the layout: weights (out, in) of queries and keys, their biases, and norms.
-
-    Each comes with its number of heads and the rotation of its layer.
-    """
+    """Find every tensor whose rows follow the layout, with its number of heads and the rotation of its layer."""
     description = checkpoint.description
     plans = [plan for plan in description.query_key if plan is not None]
     if not plans or any(plan.scheme != "rotary" for plan in plans) or description.part is not None:

@@ -126,10 +126,7 @@ def _special(copy: ChangedCopy) -> set[int]:
 
 
 def _pieces(copy: ChangedCopy, broken: Sequence[int]) -> Mapping[int, list[int]]:
-    """Return the tokens into which the text of each broken token is split by a tokenizer that lacks all of them.
-
-    Tokens that the tokenizer adds or needs stay in it; their text has no pieces.
-    """
+    """Return the tokens into which the text of each broken token is split by a tokenizer that lacks all of them."""
     contents, words = copy.tokenizer, copy.checkpoint.words
     if isinstance(contents, str) or words is None:
         raise SettingError(

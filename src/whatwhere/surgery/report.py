@@ -67,55 +67,36 @@ class NotCopied:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """Measurements of `trim`.
-
-    Args:
-        tokens_before, tokens_kept: rows of the token table.
-        tokens_requested: kept tokens whose ids were passed, or that occur in the corpus.
-        corpus: None if ids were passed.
-        bytes_saved: of the weights.
-    """
+    """Measurements of `trim`: tokens are rows of the token table, and bytes those of the weights."""
 
     tokens_before: int
     tokens_kept: int
-    tokens_requested: int
-    corpus: CorpusCheck | None
+    tokens_requested: int  # by their ids, or in the corpus
+    corpus: CorpusCheck | None  # None if ids were passed
     tables: tuple[TableRows, ...]
     bytes_saved: int
 
 
 @dataclass(frozen=True)
 class Retokenized:
-    """Measurements of `convert --tokenizer`.
-
-    Args:
-        tokens: of the new tokenizer.
-        copied: tokens in both tokenizers, whose rows are copied.
-        composed: tokens whose rows are sums of old rows, by the `method` `subtokens` or `omp`.
-        mean_rows: other tokens, which have the mean row.
-    """
+    """Measurements of `convert --tokenizer`: how many tokens of the new tokenizer have which rows."""
 
     tokens: int
-    copied: int
-    composed: int
-    method: str
+    copied: int  # are in both tokenizers
+    composed: int  # have sums of old rows
+    method: str  # of these, `subtokens` or `omp`
     mean_rows: int
     tables: tuple[TableRows, ...]
 
 
 @dataclass(frozen=True)
 class TableDamage:
-    """The error that a change of type causes in the rows of a table.
-
-    Args:
-        worst_row_cosine, median_row_cosine: of each row before and after.
-        nearest_kept: share of the ten nearest neighbors that remain, of up to 512 rows; None for few rows.
-    """
+    """The error that a change of type causes in the rows of a table; cosines are of a row before and after."""
 
     relative_error: float
     worst_row_cosine: float
     median_row_cosine: float
-    nearest_kept: float | None
+    nearest_kept: float | None  # share of the ten nearest neighbors that remain, of up to 512 rows; None for few rows
 
 
 @dataclass(frozen=True)
@@ -130,22 +111,15 @@ class Cast:
 
 @dataclass(frozen=True)
 class RepairedRow:
-    """A row that was repaired; its token, if any, and the text of that, if its bytes are text.
-
-    Args:
-        why: "zero", "not finite", "under-trained", "low norm", "high norm", "near the mean" or "requested".
-        made_of: its direction: that of "pieces", "output row" or "covariance", a sample.
-        pieces: ids of the tokens whose mean has its direction; none where it is made of something else.
-        norm_before, norm_after: of the row; None where it was not finite.
-    """
+    """A row that was repaired; its token, if any, and the text of that, if its bytes are text."""
 
     id: int
     token: str | None
     text: str | None
-    why: str
-    made_of: str
-    pieces: tuple[int, ...]
-    norm_before: float | None
+    why: str  # "zero", "not finite", "under-trained", "low norm", "high norm", "near the mean" or "requested"
+    made_of: str  # its direction: that of "pieces", "output row" or "covariance", a sample
+    pieces: tuple[int, ...]  # ids of the tokens whose mean has its direction; none where it is made of something else
+    norm_before: float | None  # None where it was not finite
     norm_after: float
 
 
@@ -171,21 +145,14 @@ Measured = Resized | Trimmed | Retokenized | Cast | Repaired
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a command.
-
-    Args:
-        path, out: input and output.
-        kept: number of other tensors, which were copied byte for byte.
-        bytes: size of the weights that were written.
-        notes: for the user.
-    """
+    """The result of a command."""
 
     command: str
     path: str
     out: str
     changed: tuple[Changed, ...]
-    kept: int
-    bytes: int
+    kept: int  # other tensors, which were copied byte for byte
+    bytes: int  # of the weights that were written
     measured: Measured | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # for the user
     not_copied: tuple[NotCopied, ...] = ()

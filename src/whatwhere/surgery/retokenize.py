@@ -31,7 +31,7 @@ from whatwhere.surgery.selection import (
 )
 from whatwhere.surgery.tokenizer_json import STALE, built, ids_of
 from whatwhere.what.text import ids_of_each
-from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
+from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, padding_shift, renumbered, token_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -204,31 +204,23 @@ def _move_positions(copy: ChangedCopy, before: Json, config: Json, new_ids: Mapp
     """Shift learned position tables as the padding token is, if positions are counted from it; return their length."""
     if (old := padding_dependence(before)) is None:
         return config
-    dependence, padding = old
+    padding = old[1]
     new = _stated_padding(config) if _stated_padding(before) in (padding, None) else new_ids.get(padding)
     if new is None:
         raise CheckpointError(
             "positions of this model are counted from pad_token_id, but the new tokenizer has no padding token that "
             "is known.\nState it in tokenizer_config.json, as pad_token, beside tokenizer.json."
         )
-    if dependence != "learned" and new != padding and not (dependence == "below two" and new < 2):
-        raise CheckpointError(
-            f"the padding token would get the id {new} instead of {padding}, but positions of this model are "
-            "counted from it, and have no table that could be shifted.\n"
-            f"Assign it the id {padding} in the new tokenizer."
-        )
-    shift = new - padding if dependence == "learned" else 0
+    shift = padding_shift(old, new)
     tables = position_tensors_after_padding(copy.checkpoint) if shift else []
     if not tables:
         return config
     from whatwhere.what.resizing import Rearrangement
 
     rows = tables[0].shape[0]
-    shifted, extended = Rearrangement.shifted(rows, shift), Rearrangement.enlarged(rows, rows + shift)
 
     def moved(entry: Entry) -> "Tensor":
-        change = extended if "entity" in entry.name else shifted  # LUKE counts entities from 0
-        return change.apply(copy.checkpoint.tensor(entry.name))
+        return Rearrangement.of_positions(entry.name, rows, shift).apply(copy.checkpoint.tensor(entry.name))
 
     for entry in tables:
         what = f"shifted by {shift} rows, as pad_token_id is: each position keeps its row"

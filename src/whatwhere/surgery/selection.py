@@ -47,10 +47,7 @@ _TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 
 
 def vocabulary_tensors(copy: ChangedCopy, renumbering: bool = True) -> list[Entry]:
-    """Return what `token_tensors` does, but refuse a model whose token ids are more than row numbers of one table.
-
-    `renumbering` tells whether tokens get other ids, rather than rows being added or removed at the end.
-    """
+    """Return `token_tensors`, or refuse a model whose token ids are more than row numbers of one table."""
     checkpoint = copy.checkpoint
     if (why := why_fixed(checkpoint.config or {}, checkpoint.tensors, renumbering)) is not None:
         raise CheckpointError(why)
@@ -82,10 +79,7 @@ def _extra_rows(checkpoint: Checkpoint) -> int:
 
 
 def token_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Find every tensor with one row, or one value, for each token.
-
-    The token table comes first, then its copies, the output projection, and biases of logits.
-    """
+    """Find every tensor with one row, or one value, for each token, the token table first."""
     table = checkpoint.token_table
     if table is None:
         raise checkpoint.without_table("Its tensors are listed by whatwhere.read(path).tensors.")
@@ -167,10 +161,7 @@ def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
 
 
 def recompute_buffers(copy: ChangedCopy, old: int, new: int, offset: int = 0) -> None:
-    """Recompute buffers of older files that depend on the number of positions: ids of positions, and causal masks.
-
-    `offset` rows of the tables come before position 0.
-    """
+    """Recompute buffers of older files that depend on the number of positions: ids of positions, and causal masks."""
     import torch
 
     def make(entry: Entry) -> "Tensor":
@@ -233,10 +224,7 @@ def _with_sizes(config: Json, keys: tuple[str, ...], sizes: Mapping[int, int]) -
 
 
 def configs_of(copy: ChangedCopy) -> dict[str, Json]:
-    """Return the configurations of a folder with token ids, by file; each states its padding id.
-
-    After renumbering tokens, the default of the model type would be another token, or none at all.
-    """
+    """Return the configurations of a folder with token ids, by file; each states its padding id, not a default."""
     configs = {name: config for name in _CONFIGS if (config := copy.json(name)) is not None}
     config = configs.get("config.json")
     if config is None or any("pad_token_id" in part for part in nested_configs(config)):

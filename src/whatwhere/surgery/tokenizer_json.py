@@ -49,11 +49,7 @@ def ids_of(contents: Json) -> dict[str, int]:
 
 
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
-    """Add tokens, matched anywhere in normalized text as by transformers, and return their ids, which follow the last.
-
-    A text is refused that is empty, is a token already or the spelling of one, occurs twice, or is encoded as other
-    added tokens.
-    """
+    """Add tokens, matched anywhere in normalized text as by transformers, and return their ids."""
     known, before, times = ids_of(contents), built(contents), Counter(texts)
     for text in texts:
         why = "is empty" if not text else _why_not_new(before, text, known)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from whatwhere.errors import TokenError
+
 _ENDS = ("_token_id", "_token_ids", "_token_index", "suppress_tokens")
 _NAMES = (
     "bos_index", "eos_index", "pad_index", "unk_index", "mask_index", "pad_id", "im_start_id", "im_end_id",
@@ -181,6 +183,28 @@ def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
             if isinstance(padding, int) and padding >= 0:
                 return kind, padding
     return None
+
+
+def padding_shift(dependence: tuple[str, int], new: int | None) -> int:
+    """Return by how many rows learned positions shift with the padding token, which gets a new id, or None.
+
+    Raises:
+        TokenError: If positions are counted from it, and it is lost, or they have no table.
+    """
+    kind, old = dependence
+    if new == old or (kind == "below two" and (new is None or new < 2)):
+        return 0
+    if new is None:
+        raise TokenError(
+            f"pad_token_id={old} would lose its row, but positions of this model are counted from it.\nKeep that id."
+        )
+    if kind != "learned":
+        raise TokenError(
+            f"pad_token_id would become {new} instead of {old}, but positions of this model are counted from it, and "
+            f"have no table that could be shifted.\nPass ids with {old} at index {old}, or a tokenizer whose padding "
+            f"has the id {old}."
+        )
+    return new - old
 
 
 _HASHED = re.compile(

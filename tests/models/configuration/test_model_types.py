@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from docs.generate.families import layout, update
-from whatwhere.models.configuration.factors import SCALES, TEMPERATURES
 from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES, ModelType
 from whatwhere.models.configuration.positions import POSITIONS
+from whatwhere.models.configuration.scores import SCALES, TEMPERATURES
 from whatwhere.models.configuration.sizes import HEADS, KEY_HEADS
 
 ROWS = json.loads(FILE.read_text(encoding="utf-8"))

@@ -11,9 +11,9 @@ import torch
 
 import whatwhere as ww
 from whatwhere import temperature
-from whatwhere.models.configuration.biases import alibi_slopes, falcon_slopes
 from whatwhere.models.configuration.description import CLASSES, Description, Plan, class_of
 from whatwhere.models.configuration.model_types import MODEL_TYPES
+from whatwhere.models.configuration.scores import alibi_slopes, falcon_slopes
 from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 

@@ -72,14 +72,9 @@ _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxlong, _SHORT.maxstrin
 
 
 class Keys:
-    """Read the values of a configuration, and record which keys were read.
+    """Read the values of a configuration, or of a dictionary at a path in it, and record which keys were read.
 
-    Args:
-        values: the configuration, or a dictionary within it.
-        defaults: those of transformers for absent keys.
-        owner: the model type, for messages.
-        path: of the dictionary in the configuration, such as `text_config.`.
-        aliases: a further name of a key -> the key.
+    `owner` is the model type, for messages; `aliases` are further names of keys.
     """
 
     def __init__(
@@ -96,13 +91,9 @@ class Keys:
         self.assumed: dict[str, None] = {}  # defaults that were used for absent keys
 
     def take(self, *names: str, default: Any = REQUIRED) -> Any:
-        """Return the value of a key, unchecked.
+        """Return the value of a key under any of its names, the usual one first, which must agree.
 
-        An absent key has the default of transformers; null has the default of the caller, if there is one.
-
-        Args:
-            names: the key and its other names, the usual one first; it is an error if they have different values.
-            default: if neither the configuration nor transformers has a value; without it the key is required.
+        An absent key has the default of transformers, or else the caller's; null has the caller's, if there is one.
         """
         names = (*names, *(alias for alias, key in self.aliases.items() if key in names))
         self.known |= set(names)
@@ -227,12 +218,9 @@ class Keys:
     def finish(
         self, accepted: Iterable[str] = (), repeated: Mapping[str, Sequence[object]] = NOTHING, every: bool = False
     ) -> None:
-        """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
+        """Raise SettingError if a key was not read that affects positions (or any with `every`), or is misspelled.
 
-        Args:
-            accepted: further keys of this model type, which its code does not read, or which are of its other part.
-            repeated: keys -> the values by which they repeat what was read; others contradict it.
-            every: whether all keys matter.
+        `accepted` are keys of the type that its code does not read; `repeated` has the values by which keys agree.
         """
         accepted = self.known | {*accepted} | (set() if every else {*ELSEWHERE})
         suspected = []
@@ -250,10 +238,9 @@ class Keys:
             self.refuse(*suspected)
 
     def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
-        """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.
+        """Raise SettingError for keys that the model type `like` does not know, or if no key shows positions.
 
-        Args:
-            evidence: parts of names, one of which must occur in a key that was read; empty if none is needed.
+        `evidence` are parts of names, one of which must occur in a key that was read; empty if none is needed.
         """
         if evidence and not any(part in key for key in self.used for part in evidence):
             raise SettingError(

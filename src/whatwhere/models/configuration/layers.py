@@ -137,10 +137,7 @@ LETTERS: Mapping[str, str] = {"M": LINEAR, "*": FULL, "-": MLP, "E": MOE}
 
 
 def read_layer_pattern(keys: Keys) -> Types:
-    """Return the type of each layer of Nemotron-H, from a list or a text with a letter for each layer.
-
-    Neither its authors' code nor that of transformers reads `num_hidden_layers`.
-    """
+    """Return the type of each layer of Nemotron-H, from a list or a text with a letter for each: no key counts them."""
     key = "hybrid_override_pattern"
     words = {name: own for name, own in WORDS.items() if own in LETTERS.values()}
     listed, pattern = read_list(keys, *BLOCKS, words=words), keys.take(key, default=None)
@@ -189,11 +186,7 @@ def numbers_by_layer(keys: Keys, key: str, layers: int) -> list[Keys] | None:
 
 
 def read_windows(keys: Keys, rule: Windows | None, model: Description, turned: bool) -> tuple[BlockWindows, bool]:
-    """Return the window of each layer, and whether a key makes tokens attend to later ones too.
-
-    Args:
-        turned: whether a different key did so already.
-    """
+    """Return the window of each layer, and whether a key makes tokens attend to later ones, if none did (`turned`)."""
     if rule is None:
         return (None,) * model.layers, False
     if rule.by in ("global_local", "both_sides"):

@@ -148,13 +148,13 @@ class ModelType(Row, frozen=True):
     names: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: LLAMA_KEYS)  # size -> keys, usual first
     defaults: dict[str, Any] = {}  # those of transformers for absent keys
     nested: dict[str, int] = {}  # sizes that a configuration within that of a model of text and images may leave out
-    scale: Rule = Rule("heads")  # function of factors.py for the softmax scale, usually 1 / sqrt(head_dim)
+    scale: Rule = Rule("heads")  # function of scores.py for the softmax scale, usually 1 / sqrt(head_dim)
     embedding: Embedding | None = None  # None is 1
     windows: Windows | None = None  # None if every layer attends to all tokens, and keys of windows are refused
     sinks: bool | Literal["windowed"] = False  # each head has a learned sink in the softmax, of all or windowed layers
     listed: bool = False  # the number of layers is that of a list of their types
     attentions: int = 1  # of each layer of the model's code; each counts as a layer here (LongCat has two)
-    temperature: str | None = None  # function of factors.py
+    temperature: str | None = None  # function of scores.py
     key_heads: str | None = None  # function of sizes.py, if the number of key heads has no key of its own
     heads: Rule | None = None  # function of sizes.py, if heads differ between layers
     token_dim: str | None = None  # key of the features of the token table, if they may differ from the model's
@@ -231,11 +231,7 @@ TEXT_KEYS = ("text_config", "llm_config", "language_config", "llm_cfg")
 
 
 def find_model_type(name: str) -> ModelType:
-    """Return how a model type is read.
-
-    Raises:
-        CheckpointError: If it is not; the message suggests a similar one.
-    """
+    """Return how a model type is read; raise CheckpointError with a similar one if it is not."""
     if name in READ_TYPES:
         return READ_TYPES[name]
     require_readable(name, "is not one that whatwhere reads")
@@ -274,26 +270,17 @@ def nested_text(config: Mapping[str, object]) -> tuple[str, Mapping[str, object]
 
 
 def first_row(offset: int | Literal["padding"], padding_idx: int | None) -> int | None:
-    """Return the row of position 0, of which `padding` is the one behind that of the padding token, as in RoBERTa.
-
-    It is None if it depends on a padding id that is None.
-    """
+    """Return the row of position 0, for `padding` that behind the padding token's (RoBERTa), or None without one."""
     if offset != "padding":
         return offset
     return None if padding_idx is None else padding_idx + 1
 
 
 def learned_offset(config: Mapping[str, object]) -> int | None:
-    """Return the row of position 0 in a learned position table, by `model_type` and `pad_token_id` alone.
-
-    It is None if the model type is unknown, or has no such table.
-    """
-    name = config.get("model_type")
-    kind = READ_TYPES.get(name) if isinstance(name, str) else None
-    if (
-        kind is None
-        or (rule := next((each for each in kind.positions if each.name.startswith("learned")), None)) is None
-    ):
+    """Return the row of position 0 in a learned position table, by `model_type` and `pad_token_id`; None if unknown."""
+    kind = READ_TYPES.get(str(config.get("model_type")))
+    rule = next((each for each in kind.positions if each.name.startswith("learned")), None) if kind else None
+    if kind is None or rule is None:
         return None
     padding_idx = config.get("pad_token_id", kind.defaults.get("pad_token_id"))
     if not isinstance(padding_idx, int) or isinstance(padding_idx, bool) or padding_idx < 0:

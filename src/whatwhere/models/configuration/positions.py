@@ -5,7 +5,12 @@ from dataclasses import replace
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.biases import (
+from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.keys import Keys, named
+from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
+from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
+from whatwhere.models.configuration.rotary import read_rope, rotary_plan
+from whatwhere.models.configuration.scores import (
     read_alibi,
     read_deberta,
     read_falcon_alibi,
@@ -14,11 +19,6 @@ from whatwhere.models.configuration.biases import (
     read_t5,
     read_xlnet,
 )
-from whatwhere.models.configuration.description import Description, Plan
-from whatwhere.models.configuration.keys import Keys, named
-from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
-from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
-from whatwhere.models.configuration.rotary import read_rope, rotary_plan
 
 Offset = int | Literal["padding"]
 
@@ -39,8 +39,7 @@ def read_learned(
     """Add the plan of a learned position table.
 
     Args:
-        offset: row of position 0.
-        counted: whether the length in the configuration includes the rows before it.
+        counted: whether the length in the configuration includes the rows before position 0.
         by_tokens: whether the table has the features of the token table, if they differ from the model's.
         absolute: whether `position_embedding_type` must be "absolute" for the table to be the only encoding.
     """
@@ -119,10 +118,9 @@ def _theta_by_layer(keys: Keys, model: Description, kind: ModelType) -> Descript
 
 
 def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read rotary positions whose theta and rotated fraction lists have for each layer, alike in layers of one type.
+    """Read rotary positions whose theta and fraction lists have for each layer, alike by type, as in Step-3.7's files.
 
-    As in the published files of Step-3.7; what transformers writes has `rope_parameters` by type. `rope_scaling` is
-    that of full attention alone.
+    `rope_scaling` is that of full attention alone.
     """
     if keys.values.get("rope_parameters") is not None:
         return read_rope(keys, model, kind)
@@ -150,11 +148,7 @@ def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Descript
 
 
 def _nested_theta(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read rotary positions whose theta is in a nested dictionary, as in the published file of DBRX.
-
-    The code of its authors rotates by that theta. Transformers 5 ignores it, and rotates by `rope_parameters`, or by
-    10,000; a configuration that has both is read if they agree.
-    """
+    """Read rotary positions whose theta is in a nested dictionary, as in DBRX: transformers 5 reads another."""
     model = read_rope(keys, model, kind)
     theta = keys.inside("attn_config", default={}).number("rope_theta", default=None)
     if theta is None:

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.factors import TEMPERATURES, read_embedding_scale, read_scales
 from whatwhere.models.configuration.keys import (
     ANY,
     ELSEWHERE,
@@ -32,6 +31,7 @@ from whatwhere.models.configuration.model_types import (
     suggest_model_type,
 )
 from whatwhere.models.configuration.positions import POSITIONS
+from whatwhere.models.configuration.scores import TEMPERATURES, read_embedding_scale, read_scales
 from whatwhere.models.configuration.sizes import BOTH_WAYS, read_sizes
 
 __all__ = ["Config", "HasDict", "from_huggingface"]
@@ -313,10 +313,7 @@ ENCODINGS = {
 
 
 def _agreeing_values(description: Description, keys: Keys, window_key: str | None) -> Mapping[str, tuple[object, ...]]:
-    """Return keys with the values by which they repeat a description; other values contradict it.
-
-    `window_key` has the size of a window as it is written there; None if the model type has none.
-    """
+    """Return keys with the values by which they repeat a description; `window_key` has a window as it is written."""
     plans = [plan for plan in description.query_key if plan is not None]
     scores = {plan.scheme for plan in description.score if plan is not None}
     schemes = scores | {"rotary" for _ in plans} | {plan.scheme for plan in (description.input,) if plan is not None}

@@ -154,10 +154,7 @@ def _dbrx(keys: Keys, num_heads: int) -> int:
 
 
 def _mpt(keys: Keys, num_heads: int) -> int:
-    """By the kind of attention in a nested dictionary, as MosaicML's code of MPT does.
-
-    Transformers does not read the kind, and fails where it loads the weights of fewer key heads.
-    """
+    """By the kind of attention in a nested dictionary, as in MosaicML's code: transformers fails with fewer."""
     kind_key, key = "attn_type", "kv_n_heads"
     inner = keys.inside("attn_config", default={})
     kinds = {"multihead_attention": num_heads, "multiquery_attention": 1, "grouped_query_attention": None}

@@ -38,10 +38,7 @@ class Difference:
 
 
 def differences(found: Probe, description: Description) -> list[Difference]:
-    """Return where a probe of a model and the description of its configuration differ.
-
-    A statement that the probe did not measure, or that the description does not make, is left out.
-    """
+    """Return where a probe of a model and the description of its configuration differ, of what both state."""
     layers = _layers_of_part(found, description)
     listed = [Difference(None, *each) for each in _whole(found, description)]
     if not layers:
@@ -55,11 +52,7 @@ def differences(found: Probe, description: Description) -> list[Difference]:
 
 
 def differences_of_parts(found: Probe, read: Callable[[str | None], Description]) -> list[Difference]:
-    """Return the differences of a model, of both parts where it has an encoder and a decoder.
-
-    Args:
-        read: returns the description of one part; of None, the only one or the decoder.
-    """
+    """Return the differences of a model, of both parts where it has two; `read` describes one, None the decoder."""
     description = read(None)
     listed = differences(found, description)
     if description.part is not None:

@@ -251,14 +251,10 @@ class Run(TorchFunctionMode):
 def recorded(
     model: nn.Module, contents: int, tokens: int, modules: Sequence[str] = (), *, by_interface: bool
 ) -> Iterator[Run]:
-    """Record a model within a block.
+    """Record a model on sequences (contents, tokens) within a block; hidden states of `modules` are replaced.
 
-    Args:
-        contents: number of sequences.
-        tokens: length of each.
-        modules: names of those that attend, whose hidden states are replaced.
-        by_interface: replace attention through transformers' AttentionInterface; otherwise watch PyTorch's functions
-            while the model computes its scores step by step.
+    `by_interface` replaces attention through transformers' AttentionInterface; otherwise PyTorch's functions are
+    watched while the model computes its scores step by step.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface

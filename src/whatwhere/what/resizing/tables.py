@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.resizing.new_rows import Rearrangement
-from whatwhere.what.token_ids import lost_id, padding_dependence, renumbered, shares_vocabulary, why_fixed
+from whatwhere.what.token_ids import (
+    lost_id,
+    padding_dependence,
+    padding_shift,
+    renumbered,
+    shares_vocabulary,
+    why_fixed,
+)
 
 _POSITIONS = ("position_embeddings", "box_position_embeddings")
 
@@ -172,19 +179,9 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
     config: Any = getattr(module, "config", None)
     if not hasattr(config, "to_dict") or (dependence := padding_dependence(config.to_dict())) is None:
         return []
-    kind, old = dependence
-    new = change.new_id(old)
-    if new == old or (kind == "below two" and (new is None or new < 2)):
+    old = dependence[1]
+    if not (shift := padding_shift(dependence, change.new_id(old))):
         return []
-    if new is None:
-        raise TokenError(
-            f"pad_token_id={old} would lose its row, but positions of this model are counted from it.\nKeep that id."
-        )
-    if kind != "learned":
-        raise TokenError(
-            f"pad_token_id would become {new} instead of {old}, but positions of this model are counted from it, "
-            f"and have no table that could be shifted.\nPass ids with {old} at index {old}."
-        )
     inside = {name: other for name, other in module.named_modules() if name.split(".")[-1] in _POSITIONS}
     text = {name: other for name, other in inside.items() if "vision" not in name and "visual" not in name}
     rows = {len(getattr(other, "weight", ())) for other in text.values()}
@@ -192,15 +189,13 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
         return []
     if len(rows) != 1 or not all(isinstance(other, nn.Embedding) for other in text.values()):
         raise SettingError(
-            f"pad_token_id would become {new} instead of {old}, and positions are counted from it, but the table of "
-            f"positions is not found in {type(module).__name__}.\nPass ids with {old} at index {old}, or the model as "
-            "transformers creates it."
+            f"pad_token_id would become {old + shift} instead of {old}, and positions are counted from it, but the "
+            f"table of positions is not found in {type(module).__name__}.\nPass ids with {old} at index {old}, or the "
+            "model as transformers creates it."
         )
-    length, shift = rows.pop(), new - old
-    shifted, extended = Rearrangement.shifted(length, shift), Rearrangement.enlarged(length, length + shift)
-    tensors = {name: plain(other, "weight") for name, other in text.items()}
-    return [  # LUKE counts entities from 0
-        (Table(tensor, [*find_owners(module, None, tensor)]), extended if "entity" in name else shifted)
+    length, tensors = rows.pop(), {name: plain(other, "weight") for name, other in text.items()}
+    return [
+        (Table(tensor, [*find_owners(module, None, tensor)]), Rearrangement.of_positions(name, length, shift))
         for name, tensor in tensors.items()
     ]
 
