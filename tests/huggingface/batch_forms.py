@@ -30,22 +30,18 @@ Form = Callable[[nn.Module, Tensor], Tensor | None]
 
 
 def ids() -> Tensor:
-    """Return two sequences without special tokens."""
     return torch.randint(5, 30, (2, TOKENS), generator=torch.Generator().manual_seed(0))
 
 
 def takes(model: nn.Module) -> set[str]:
-    """Return the names of the arguments of a model."""
     return set(inspect.signature(model.forward).parameters)
 
 
 def has_two_parts(model: nn.Module) -> bool:
-    """Return whether a model is an encoder and a decoder."""
     return "decoder_input_ids" in takes(model)
 
 
 def takes_positions(model: nn.Module) -> bool:
-    """Return whether a model can be given the positions of its tokens."""
     return "position_ids" in takes(model) and not has_two_parts(model)
 
 

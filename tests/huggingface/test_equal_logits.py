@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import WhisperForCausalLM
 from transformers.models.auto import modeling_auto as auto
 
 import whatwhere as ww
@@ -20,11 +19,9 @@ from docs.generate.models_page import read_data
 from whatwhere.errors import WhatWhereError
 from whatwhere.huggingface.attention import attention_forward, register_attention
 from whatwhere.huggingface.patch import PATCHED
-from whatwhere.models.configuration.model_types import HYBRID, HYBRID_SLIDING, MODEL_TYPES
-from whatwhere.models.probe import probe
-from whatwhere.models.probe.differences import differences_of_parts
-from whatwhere.models.probe.tiny import WINDOW, tiny_config, tiny_model
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 
+from ..models.tiny import built
 from .batch_forms import FAR, FORMS, TOKENS, alone, decodes, ids, own_conventions
 
 CHOSEN = (
@@ -32,32 +29,17 @@ CHOSEN = (
     "qwen2_vl_text", "smollm3", "t5",
 )  # fmt: skip
 """Patched types of which `make test` compares everything: one of each structure."""
-CHOSEN_ATTENTION = ("deepseek_v32", "deepseek_v4", "granite_swa", "inkling2_text", "minimax_m3_vl_text", "nllb-moe")
-"""Types that pass sinks, chosen keys or masks in forms of their own to our attention."""
+CHOSEN_ATTENTION: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ("deepseek_v32", "deepseek_v4", "granite_swa", "inkling2_text", "minimax_m3_vl_text")},
+    "gemma2": {"attn_logit_softcapping": 0.5}, "mistral": {"is_causal": False}, "modernbert": {}, "nllb-moe": {},
+}  # fmt: skip
+"""Types that pass sinks, chosen keys, caps or masks in forms of their own to our attention, and with which settings."""
 OWN_ATTENTION = ("bloom", "falcon", "git", "gpt_neo", "longformer", "mpnet", "mpt", "roformer")
 """Types whose attention is code of their own, or a class that is looked up by the name of what was chosen."""
 DECODES = sorted(
     set(PATCHED) & set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 )
 """Patched encoders that transformers also runs as decoders."""
-_HEATED = {
-    "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.1,
-    "original_max_position_embeddings": 4,
-}  # fmt: skip
-SETTINGS: dict[str, dict[str, Any]] = {
-    "beam": {"num_hidden_layers": 6},
-    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 8},
-    "deberta-v2": {
-        "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 12, "position_buckets": 8,
-        "share_att_key": True, "norm_rel_ebd": "layer_norm",
-    },
-    "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
-    "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
-    **{name: {"log_scaling_n_floor": 3, "log_scaling_alpha": 0.5} for name in ("inkling2_text", "inkling_text")},
-    **{name: {"rope_parameters": dict(_HEATED)} for name in ("ministral3", "mistral4")},
-    "udop": {"relative_bias_args": [{"type": "1d"}]},
-}  # fmt: skip
-"""What makes temperatures differ from 1 within so few positions, and the thetas of layers differ."""
 NOT_IN_BFLOAT16 = ("inkling2_text", "mra", "xlstm")
 """Types that transformers itself cannot run after a cast to bfloat16: they multiply it with float32."""
 LEAKS = {"recurrent_gemma"}
@@ -66,42 +48,7 @@ AMPLIFIES = {"gemma3n_text": 1e-3}
 """Types whose own float32 is this far from float64, in which left padding makes NaN, so that it cannot be compared."""
 
 
-def settings_of(model_type: str) -> dict[str, Any]:
-    """Return settings with which a type has its window, if it is off in the default configuration."""
-    settings = dict(SETTINGS.get(model_type, {}))
-    config = tiny_config(model_type, **settings)
-    reader = MODEL_TYPES[model_type].windows if model_type in MODEL_TYPES else None
-    if reader is None or reader.by in ("global_local", "both_sides") or any(ww.from_huggingface(config).windows):
-        return settings
-    settings |= {reader.key: WINDOW} | ({} if reader.switch is None else {reader.switch: True})
-    if reader.by == "from_layer" and reader.start_key is not None:
-        settings[reader.start_key] = 2
-    if reader.by != "every" and "layer_types" in vars(config):
-        full = HYBRID if HYBRID in config.layer_types else "full_attention"
-        windowed = HYBRID_SLIDING if full == HYBRID else reader.windowed
-        settings["layer_types"] = [windowed, full] * (config.num_hidden_layers // 2)
-    return settings
-
-
-def built(model_type: str, **others: Any) -> nn.Module:
-    """Return a tiny random model whose attention is far from even, without amplifying rounding errors."""
-    config = tiny_config(model_type, **settings_of(model_type), **others)
-    if model_type == "whisper":  # whose encoder takes sounds
-        config.is_encoder_decoder = False
-        model: nn.Module = WhisperForCausalLM(config).eval()
-    else:
-        model = tiny_model(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "sink" in name and parameter.dim() == 1:
-                nn.init.normal_(parameter)
-            elif parameter.dim() > 1 and parameter.requires_grad:
-                parameter.mul_(0.5)
-    return model
-
-
 def computed(model: nn.Module) -> dict[str, Tensor]:
-    """Return what a model computes in each form of a batch that it takes."""
     with torch.no_grad():
         found = {name: form(model, ids()) for name, form in FORMS.items()}
     return {name: out for name, out in found.items() if out is not None}
@@ -119,7 +66,6 @@ def default_float64() -> Iterator[None]:
 
 
 def computed_in_float64(model: nn.Module) -> dict[str, Tensor]:
-    """Return what a model computes in float64, with its own buffers."""
     with default_float64():
         return computed(model.double())
 
@@ -149,7 +95,6 @@ def require_active(model: nn.Module, forms: dict[str, Tensor]) -> None:
 
 
 def compare(model: nn.Module, patches: bool) -> None:
-    """Compare a model with itself patched, and with our attention if it lets one choose."""
     theirs = computed(model)
     if patches:
         require_active(model, theirs)
@@ -176,7 +121,6 @@ def compare_loaded(model: nn.Module, theirs: dict[str, Tensor]) -> nn.Module:
 
 
 def compare_attention(model: nn.Module, theirs: dict[str, Tensor]) -> None:
-    """Compare with our attention, chosen for a model that is there."""
     model.set_attn_implementation("whatwhere")
     if model.config.model_type in LEAKS:
         theirs = {name: out for name, out in theirs.items() if name != "padded"}
@@ -197,7 +141,7 @@ def test_chosen_types(model_type: str) -> None:
 
 @pytest.mark.parametrize("model_type", CHOSEN_ATTENTION)
 def test_attention_of_chosen_types(model_type: str) -> None:
-    compare(built(model_type), patches=False)
+    compare(built(model_type, **CHOSEN_ATTENTION[model_type]), patches=False)
 
 
 @pytest.mark.parametrize("model_type", OWN_ATTENTION)
@@ -242,28 +186,6 @@ def test_forms_equal_the_sequences_alone_but_for_listed_conventions(model_type: 
         if not (forms[name] - expected[name]).abs().max() <= tolerance * max(1.0, float(expected[name].abs().max()))
     }
     assert apart == own_conventions(model_type)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", [name for name in PATCHED if name != "longformer"])
-def test_windows_sinks_and_temperatures_are_measured(model_type: str) -> None:
-    """They are active in the models that are compared, as a probe of the same configuration finds."""
-    model = built(model_type)
-    read = ww.from_huggingface(model.config)
-    if not any(read.windows) and not any(read.temperatures) and not any(read.sinks):
-        pytest.skip("it has none of them")
-    found = differences_of_parts(probe(model), lambda part: ww.from_huggingface(model.config, part=part))
-    assert [each for each in found if each.what != "bias"] == []  # that of Doge gates keys by their values
-
-
-def test_the_window_of_longformer() -> None:
-    """A probe does not watch its attention by blocks; through one layer a token changes those of its window alone."""
-    model, tokens = built("longformer", num_hidden_layers=1), ids()
-    (window,), changed = ww.from_huggingface(model.config).windows, tokens.clone()
-    changed[:, 0] += 1
-    with torch.no_grad():
-        apart = (FORMS["prefill"](model, changed) - FORMS["prefill"](model, tokens)).abs().amax((0, 2))
-    assert torch.equal(apart > 1e-6, torch.arange(TOKENS) < window.size)
 
 
 def others() -> list[str]:

@@ -49,7 +49,6 @@ def made(model_type: str, **settings: object) -> nn.Module:
 
 
 def ids(tokens: int = TOKENS) -> Tensor:
-    """Sample two sequences without special tokens."""
     return torch.randint(4, 30, (2, tokens))
 
 
@@ -68,19 +67,34 @@ def gradients_of(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
 
 
 def require_close(ours: Tensor, theirs: Tensor, factor: float = 1.0) -> None:
-    """Compare within 1e-5 of the largest number."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=factor * 1e-5 * float(theirs.abs().max()))
+
+
+def rotary_dtypes(model: nn.Module) -> dict[str, list[torch.dtype]]:
+    """Return the dtypes of what rotary modules return to hidden states of each dtype."""
+    layer_type = next((each for each in getattr(model.config, "layer_types", None) or [""] if each != "conv"), "")
+    found: dict[str, list[torch.dtype]] = {}
+    for name, module in model.named_modules():
+        if type(module).__name__.endswith(("RotaryEmbedding", "RotaryTables")):
+            of_type = (layer_type,) if "layer_type" in signature(module.forward).parameters else ()
+            for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+                given = module(torch.zeros(1, dtype=dtype), torch.ones(1, 1, dtype=torch.long), *of_type)
+                parts = given if isinstance(given, tuple) else (given,)
+                found.setdefault(name, []).extend(part.dtype for part in parts)
+    return found
 
 
 @pytest.mark.parametrize("model_type", PATCHED)
 def test_the_same_logits_and_back(model_type: str) -> None:
     model, tokens = made(model_type), ids()
     before, names, modules = said(model, tokens), list(model.state_dict()), dict(model.named_modules())
+    dtypes = rotary_dtypes(model) if model_type in ROTATED else {}
     with ww.patch(model) as patched:
         assert len(patched.replaced) >= (1 if model_type in ALONE else 2)
         require_close(said(model, tokens), before, factor=5 if model_type in AMPLIFYING else 1)
         assert list(model.state_dict()) == names
         assert not set(modules.values()) <= set(model.modules())
+        assert (rotary_dtypes(model) if dtypes else {}) == dtypes
     assert torch.equal(said(model, tokens), before)
     assert dict(model.named_modules()) == modules
 
@@ -104,42 +118,46 @@ def test_transformers_resizes_a_patched_model(model_type: str, rows: int) -> Non
     assert torch.equal(said(model, tokens), wanted)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "cohere", "gpt_oss", "deepseek_v2", "phi3"])
-def test_the_rotation_is_that_of_whatwhere(model_type: str) -> None:
+def turn_otherwise(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    (tables,) = (module for module in model.modules() if isinstance(module, RotaryTables))
+    tables.schemes = {
+        kind: ww.Rotary(scheme.head_dim, scheme.theta / 1000, rotary_dim=scheme.rotary_dim)
+        for kind, scheme in tables.schemes.items()
+    }
+
+
+def negate_table(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    (table,) = (module for module in model.modules() if isinstance(module, ww.Learned))
+    table.weight = nn.Parameter(-table.weight)
+
+
+def bend_bias(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    for scheme in (ww.ALiBi, ww.T5):
+        patch.setattr(scheme, "curve", lambda self, device: lambda head, distance: 0.5 * distance + 0 * head)
+
+
+OTHERWISE = {
+    **dict.fromkeys(("llama", "gemma3_text", "cohere", "gpt_oss", "deepseek_v2", "phi3"), turn_otherwise),
+    **dict.fromkeys(("gpt2", "bert"), negate_table), **dict.fromkeys(("bloom", "t5"), bend_bias),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", OTHERWISE)
+def test_positions_are_those_of_whatwhere(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this, a patch that changed nothing would pass the test above."""
     model, tokens = made(model_type), ids()
     before = said(model, tokens)
     with ww.patch(model):
-        (tables,) = (module for module in model.modules() if isinstance(module, RotaryTables))
-        tables.schemes = {
-            kind: ww.Rotary(scheme.head_dim, scheme.theta / 1000, rotary_dim=scheme.rotary_dim)
-            for kind, scheme in tables.schemes.items()
-        }
+        OTHERWISE[model_type](model, monkeypatch)
         assert (said(model, tokens) - before).abs().max() > 1e-3 * before.abs().max()
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "bert"])
-def test_the_table_is_ours(model_type: str) -> None:
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("model_type", ["llama", "gemma2", "gpt2", "bert", "bloom", "t5", "roberta"])
+def test_gradients(model_type: str, padded: bool) -> None:
+    """Also of padding, from which RoBERTa counts positions, and which trains none."""
     model, tokens = made(model_type), ids()
-    before = said(model, tokens)
-    with ww.patch(model):
-        (table,) = (module for module in model.modules() if isinstance(module, ww.Learned))
-        table.weight = nn.Parameter(-table.weight)
-        assert (said(model, tokens) - before).abs().max() > 1e-2 * before.abs().max()
-
-
-@pytest.mark.parametrize(("model_type", "scheme"), [("bloom", ww.ALiBi), ("t5", ww.T5)])
-def test_the_bias_is_ours(model_type: str, scheme: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokens = made(model_type), ids()
-    before = said(model, tokens)
-    with ww.patch(model):
-        monkeypatch.setattr(scheme, "curve", lambda self, device: lambda head, distance: 0.5 * distance + 0 * head)
-        assert (said(model, tokens) - before).abs().max() > 1e-2 * before.abs().max()
-
-
-@pytest.mark.parametrize("model_type", ["llama", "gemma2", "gpt2", "bert", "bloom", "t5"])
-def test_gradients(model_type: str) -> None:
-    model, tokens = made(model_type), ids()
+    tokens[0, -4:] = 1 if padded else tokens[0, -4:]
     before = gradients_of(model, tokens)
     with ww.patch(model):
         after = gradients_of(model, tokens)
@@ -338,14 +356,12 @@ def twice(module: nn.Module, method: str = "forward") -> None:
 
 
 def long_phi() -> nn.Module:
-    """Return a model that keeps its long frequencies."""
     model = made("phi3", rope_parameters=dict(LONGROPE), original_max_position_embeddings=16)
     said(model, ids(24))
     return model
 
 
 def grown() -> nn.Module:
-    """Return a model whose rotary module has a configuration of its own."""
     model = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=32)
     model.model.rotary_emb.config = copy.deepcopy(model.config)
     return model
@@ -511,39 +527,6 @@ def test_an_audio_tower_keeps_its_positions(rope: dict[str, object]) -> None:
         assert patched.replaced == ["model.language_model.embed_tokens", "model.language_model.rotary_emb"]
         assert torch.equal(heard(), before)
         require_close(said(model.model.language_model, tokens), text)
-
-
-@pytest.mark.parametrize("model_type", ["roberta", "camembert", "xlm-roberta"])
-def test_padding_trains_no_position(model_type: str) -> None:
-    model, tokens = made(model_type), ids()
-    tokens[0, -4:] = 1
-    before = gradients_of(model, tokens)
-    with ww.patch(model):
-        after = gradients_of(model, tokens)
-    for name, gradient in before.items():
-        require_close(after[name], gradient, factor=3)
-
-
-def dtypes_of(module: nn.Module, dtype: torch.dtype, kind: str) -> list[torch.dtype]:
-    """Return the dtypes of what a rotary module returns to hidden states of a dtype."""
-    of_kind = (kind,) if "layer_type" in signature(module.forward).parameters else ()
-    given = module(torch.zeros(1, dtype=dtype), torch.ones(1, 1, dtype=torch.long), *of_kind)
-    return [part.dtype for part in (given if isinstance(given, tuple) else (given,))]
-
-
-@pytest.mark.parametrize("model_type", ROTATED)
-def test_the_dtypes_are_theirs(model_type: str) -> None:
-    model = made(model_type)
-    kind = next((kind for kind in getattr(model.config, "layer_types", None) or [""] if kind != "conv"), "")
-    names = [name for name, module in model.named_modules() if type(module).__name__.endswith("RotaryEmbedding")]
-
-    def dtypes() -> dict[str, list[list[torch.dtype]]]:
-        asked = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-        return {part: [dtypes_of(model.get_submodule(part), dtype, kind) for dtype in asked] for part in names}
-
-    before = dtypes()
-    with ww.patch(model):
-        assert dtypes() == before
 
 
 @pytest.mark.parametrize(("position", "most"), [(10**8, 5e-8), (10**9, 2e-7)])

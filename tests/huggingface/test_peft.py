@@ -26,7 +26,6 @@ pytestmark = [
 
 
 def llama(tied: bool) -> nn.Module:
-    """Return a tiny model, the same at every call."""
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -37,14 +36,12 @@ def llama(tied: bool) -> nn.Module:
 
 
 def adapted(model: nn.Module, adapter: str) -> nn.Module:
-    """Add an adapter whose initial values are the same at every call."""
     torch.manual_seed(1)
     made: nn.Module = get_peft_model(model, LoraConfig(r=4, **ADAPTERS[adapter]))
     return made
 
 
 def trained(model: nn.Module) -> torch.Tensor:
-    """Return the logits after three steps."""
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()

@@ -89,7 +89,6 @@ class Zeros(TorchFunctionMode):
 
 
 def is_meta(value: object) -> bool:
-    """Return whether a value is a tensor without data."""
     return isinstance(value, Tensor) and value.is_meta
 
 
@@ -159,7 +158,6 @@ def kinds_of(text: PreTrainedConfig) -> list[tuple[Any, ...]]:
 
 
 def model_of(config: PreTrainedConfig, layers: int) -> Any:
-    """Return a model of the text, without data, with so many layers."""
     config._attn_implementation = NAME
     for key in (*LAYERS, "encoder_layers"):
         if hasattr(config, key):
@@ -226,7 +224,6 @@ def differences(config: Mapping[str, Any], description: Description, encoder: De
 
 
 def states_of(description: Description) -> list[tuple[Any, ...]]:
-    """Return of each layer all that a description says of its positions."""
     layers = range(description.layers)
     heads = description.heads or (None,) * description.layers
     return [(heads[n], description.query_key[n], description.score[n], description.windows[n]) for n in layers]
@@ -239,12 +236,10 @@ WITHOUT = ("linear_attention", "conv", "mlp", "moe", "cross_attention")
 
 
 def layers_of(text: PreTrainedConfig) -> int:
-    """Return the number of layers, of the decoder where there are two parts."""
     return next(getattr(text, key) for key in LAYERS if hasattr(text, key))
 
 
 def is_learned(model: nn.Module) -> bool:
-    """Return whether the table of positions is not a sinusoid."""
     named = [type(module).__name__ for name, module in model.named_modules() if TABLES.search(name)]
     return bool(named) and "Sinusoid" not in named[0]
 

@@ -31,7 +31,6 @@ BIAS = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 
 def folder(path: Path, config: dict[str, Any] | None, tensors: dict[str, np.ndarray]) -> Path:
-    """Write a small model."""
     if config is not None:
         (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file(tensors, path / "model.safetensors")
@@ -39,7 +38,6 @@ def folder(path: Path, config: dict[str, Any] | None, tensors: dict[str, np.ndar
 
 
 def random(*shape: int) -> np.ndarray:
-    """Return a random tensor."""
     return np.random.default_rng(4).standard_normal(shape).astype(np.float32)
 
 

@@ -11,9 +11,9 @@ from docs.generate.models_page import DIFFERENCES
 from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
-from whatwhere.models.probe.tiny import tiny_config, tiny_model
+from whatwhere.models.probe.tiny import tiny_model
 
-from .tiny import config_of
+from .tiny import active_config, config_of
 
 # What a default configuration of transformers holds that cannot be read, and what is put in its place.
 UNREADABLE: dict[str, dict[str, Any]] = {
@@ -55,7 +55,7 @@ def test_a_saved_file_has_the_same_description(model_type: str) -> None:
 )
 def test_what_is_read_is_what_the_probe_measures(model_type: str) -> None:
     """Pairs, frequencies, temperature, scale, bias, window, mask, sinks, and what is added to tokens, in each layer."""
-    config = tiny_config(model_type)
+    config = active_config(model_type)
     found = probe(tiny_model(config))
     listed = differences_of_parts(found, lambda part: ww.from_huggingface(config, part=part))
     assert bool(listed) == (model_type in DIFFERENCES)

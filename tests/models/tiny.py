@@ -4,6 +4,7 @@ import inspect
 from copy import deepcopy
 from typing import Any
 
+import torch
 import transformers
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig
@@ -11,9 +12,10 @@ from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
-from whatwhere.models.configuration.model_types import HEARING
+import whatwhere as ww
+from whatwhere.models.configuration.model_types import HEARING, HYBRID, HYBRID_SLIDING, MODEL_TYPES
 from whatwhere.models.probe.record import encoded
-from whatwhere.models.probe.tiny import LAYER_KEYS, MODEL_ONLY, WINDOW, class_of, quiet, shrunk
+from whatwhere.models.probe.tiny import LAYER_KEYS, MODEL_ONLY, WINDOW, class_of, quiet, shrunk, tiny_config, tiny_model
 
 from .checkpoint.forms import LAYERS, VOCABULARY
 
@@ -109,6 +111,25 @@ _OWN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What a type needs besides, to have its windows, temperatures and kinds of layers in so few."""
 
+_TEMPERATURE = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.1,
+    "original_max_position_embeddings": 4,
+}  # fmt: skip
+ACTIVE: dict[str, dict[str, Any]] = {
+    "beam": {"num_hidden_layers": 6},
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 8},
+    "deberta-v2": {
+        "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 12, "position_buckets": 8,
+        "share_att_key": True, "norm_rel_ebd": "layer_norm",
+    },
+    "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
+    "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
+    **{name: {"log_scaling_n_floor": 3, "log_scaling_alpha": 0.5} for name in ("inkling2_text", "inkling_text")},
+    **{name: {"rope_parameters": dict(_TEMPERATURE)} for name in ("ministral3", "mistral4")},
+    "udop": {"relative_bias_args": [{"type": "1d"}]},
+}  # fmt: skip
+"""What makes temperatures differ from 1 within so few positions, and the thetas of layers differ, in tiny_config."""
+
 
 TEXT_ALONE: dict[str, Any] = {
     "diffusion_gemma_text": DiffusionGemmaEncoderTextModel,
@@ -174,3 +195,37 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
             made = TEXT_ALONE.get(config.model_type) or class_of(config)
             return made._from_config(config, attn_implementation="eager").eval()
         return kind.from_config(config, attn_implementation="eager").eval()
+
+
+def active_config(model_type: str, **others: Any) -> PreTrainedConfig:
+    """Return the configuration that a probe is tried on, with the type's temperature, and its window if it is off."""
+    settings = dict(ACTIVE.get(model_type, {}))
+    config = tiny_config(model_type, **settings)
+    reader = MODEL_TYPES[model_type].windows if model_type in MODEL_TYPES else None
+    if reader is None or reader.by in ("global_local", "both_sides") or any(ww.from_huggingface(config).windows):
+        return tiny_config(model_type, **{**settings, **others})
+    settings |= {reader.key: WINDOW} | ({} if reader.switch is None else {reader.switch: True})
+    if reader.by == "from_layer" and reader.start_key is not None:
+        settings[reader.start_key] = 2
+    if reader.by != "every" and "layer_types" in vars(config):
+        full = HYBRID if HYBRID in config.layer_types else "full_attention"
+        windowed = HYBRID_SLIDING if full == HYBRID else reader.windowed
+        settings["layer_types"] = [windowed, full] * (config.num_hidden_layers // 2)
+    return tiny_config(model_type, **{**settings, **others})
+
+
+def built(model_type: str, headed: bool = False, **others: Any) -> Any:
+    """Return a tiny random model whose attention is far from even, without amplifying rounding errors."""
+    config = active_config(model_type, **others)
+    if model_type == "whisper":  # whose encoder takes sounds
+        config.is_encoder_decoder = False
+        model: nn.Module = transformers.WhisperForCausalLM(config).eval()
+    else:
+        model = model_of(config) if headed else tiny_model(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "sink" in name and parameter.dim() == 1:
+                nn.init.normal_(parameter)
+            elif parameter.dim() > 1 and parameter.requires_grad:
+                nn.init.normal_(parameter, std=0.15) if headed else parameter.mul_(0.5)
+    return model

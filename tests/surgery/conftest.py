@@ -33,7 +33,6 @@ def save_tokenizer(folder: Path, words: list[str]) -> None:
 
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
-    """Return a function that saves a tiny model and returns its folder and the model."""
 
     from ..models.tiny import config_of, model_of  # needs transformers, which some tests do without
 
@@ -61,7 +60,6 @@ def loaded(folder: Path, like: nn.Module) -> nn.Module:
 
 
 def logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         result: torch.Tensor = model(input_ids=ids, **more).logits
@@ -89,7 +87,6 @@ def require_others_unchanged(before: Path, after: Path, report: Report) -> None:
 
 
 def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Read a small file."""
     result: dict[str, Any] = json.loads((folder / name).read_text())
     return result
 
@@ -101,18 +98,15 @@ def change_json(folder: Path, name: str = "config.json", **values: Any) -> None:
 
 
 def old_ids(folder: Path) -> list[int]:
-    """Read which old id each new one was."""
     result: list[int] = json_of(folder, "id_map.json")["old_ids"]
     return result
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of a header."""
     with safe_open(path, "pt") as opened:
         result: dict[str, str] = opened.metadata()
     return result
 
 
 def tensor(folder: Path, name: str) -> torch.Tensor:
-    """Read a tensor."""
     return Checkpoint.open(folder).tensor(name)

@@ -177,7 +177,6 @@ def test_a_live_table_with_more_rows_than_32_bits_count_is_refused(save: Save) -
 
 
 def gemma(model_type: str, rows: int) -> nn.Module:
-    """Make a small Gemma with vectors for each layer."""
     torch.manual_seed(0)
     more: dict[str, Any] = {"vocab_size_per_layer_input": rows, "hidden_size_per_layer_input": 8}
     if model_type == "gemma4_text":
@@ -231,7 +230,6 @@ class Hashed(nn.Module):
         self.ngram_embedding = nn.Embedding(64, 4)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the token table."""
         return self.embed_tokens
 
 

@@ -61,7 +61,6 @@ def made(model_type: str) -> nn.Module:
 
 
 def answers(model: nn.Module, ids: list[int]) -> Tensor:
-    """Compute logits, or hidden states of a model without a head."""
     batch = torch.tensor([ids])
     more: dict[str, Tensor] = {"decoder_input_ids": batch.flip(1)} if model.config.is_encoder_decoder else {}
     if model.config.model_type in ("layoutlmv3", "lilt"):
@@ -73,7 +72,6 @@ def answers(model: nn.Module, ids: list[int]) -> Tensor:
 
 
 def same(after: Tensor, before: Tensor, old: list[int]) -> bool:
-    """Return whether the answers for the tokens that are left are equal but for rounding."""
     before = before[..., old] if before.shape[-1] == VOCABULARY else before
     return torch.allclose(after, before, rtol=0, atol=1e-5 * float(before.abs().max()))
 
@@ -99,7 +97,6 @@ def test_trim_of_one_file_keeps_positions_too(tmp_path: Path) -> None:
 
 
 def save_with_tokenizer(model: nn.Module, folder: Path) -> None:
-    """Save a model beside a tokenizer that has a word for each of its rows."""
     model.save_pretrained(folder)
     save_tokenizer(folder, EVERY_WORD)
 

@@ -32,7 +32,6 @@ def broken(save: Save) -> Path:
 
 
 def typical_norm(table: torch.Tensor, broken: list[int]) -> torch.Tensor:
-    """Return the median norm of the rows that have a token and are not broken."""
     whole = [n for n in range(len(WORDS)) if n not in broken]
     return torch.tensor(np.median(table[whole].double().norm(dim=1)))
 

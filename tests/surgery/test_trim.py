@@ -48,14 +48,23 @@ TEXTS = [
 TRAINING = [*TEXTS * 3, "position positions positioned rotary rotate rotated matter mattress catch caught " * 5]
 
 
+def trained(model: Any, trainer: Any, split: Any, decoder: Any = None) -> Tokenizer:
+    """Return a tokenizer that is trained on the texts."""
+    made = Tokenizer(model)
+    made.pre_tokenizer = split
+    if decoder is not None:
+        made.decoder = decoder
+    made.train_from_iterator(TRAINING, trainer)
+    return made
+
+
 def wordpiece() -> Tokenizer:
     """BERT's kind."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trainer = trainers.WordPieceTrainer(vocab_size=250, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    made = trained(
+        models.WordPiece(unk_token="[UNK]"), trainer, pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    )
     made.normalizer = normalizers.BertNormalizer()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    made.train_from_iterator(TRAINING, trainers.WordPieceTrainer(vocab_size=250, special_tokens=special))
     made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
     made.enable_padding(pad_id=0, pad_token="[PAD]")
     made.enable_truncation(6)
@@ -64,41 +73,29 @@ def wordpiece() -> Tokenizer:
 
 def byte_pairs() -> Tokenizer:
     """GPT-2's kind."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<|end|>"], initial_alphabet=alphabet)
-    made.train_from_iterator(TRAINING, trainer)
+    made = trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     made.post_processor = processors.RobertaProcessing(("<|end|>", 0), ("<|end|>", 0))
     return made
 
 
 def pairs_with_suffix() -> Tokenizer:
     """CLIP's kind."""
-    made = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.BpeTrainer(vocab_size=250, special_tokens=["[UNK]"], end_of_word_suffix="</w>")
-    made.train_from_iterator(TRAINING, trainer)
-    return made
+    return trained(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"), trainer, pre_tokenizers.Whitespace())
 
 
 def unigram() -> Tokenizer:
     """T5's kind."""
-    made = Tokenizer(models.Unigram())
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>")
-    made.train_from_iterator(TRAINING, trainer)
-    return made
+    return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), decoders.Metaspace())
 
 
 def words() -> Tokenizer:
     """Whole words."""
-    made = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.train_from_iterator(TRAINING, trainers.WordLevelTrainer(special_tokens=["[UNK]"]))
-    return made
+    trainer = trainers.WordLevelTrainer(special_tokens=["[UNK]"])
+    return trained(models.WordLevel(unk_token="[UNK]"), trainer, pre_tokenizers.Whitespace())
 
 
 def smaller(tokenizer: Tokenizer, ids: Iterable[int]) -> tuple[Tokenizer, list[int]]:

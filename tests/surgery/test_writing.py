@@ -24,7 +24,6 @@ from .conftest import Save, digests
 
 
 def names(folder: Path) -> list[str]:
-    """List a folder, hidden files too."""
     return sorted(path.name for path in folder.iterdir())
 
 

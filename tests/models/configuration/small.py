@@ -13,5 +13,4 @@ LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_fact
 
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Return a small configuration with Llama's names."""
     return {**LLAMA, "model_type": model_type, **keys}

@@ -187,15 +187,11 @@ def test_text_with_images() -> None:
     assert ww.from_huggingface({**outer, "text_config": inside}) == description
     gemma = ww.from_huggingface({"model_type": "gemma3", "text_config": {**text, "head_dim": 16}})
     assert gemma == ww.from_huggingface(of("gemma3_text", head_dim=16))
-    with pytest.raises(ww.errors.SettingError, match=r"rope_theta is 3\.0 beside text_config, and None in it"):
-        ww.from_huggingface({**outer, "text_config": LLAMA, "rope_theta": 3.0})
     shorter = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
     by_default = ww.from_huggingface({**outer, "text_config": shorter, "max_position_embeddings": 2048})
     assert by_default == ww.from_huggingface({**outer, "text_config": shorter})  # 2,048 is that of Llama
     with pytest.raises(ww.errors.SettingError, match="max_position_embeddings is 4096 beside text_config"):
         ww.from_huggingface({**outer, "text_config": shorter, "max_position_embeddings": 4096})
-    with pytest.raises(ww.errors.SettingError, match=r"text_config\.rope_factor=2 is not a key"):
-        ww.from_huggingface({**outer, "text_config": {**LLAMA, "rope_factor": 2}})
 
 
 def test_parts() -> None:
@@ -205,43 +201,17 @@ def test_parts() -> None:
     assert (encoder.part, encoder.layers) == ("encoder", 2)
     bart = config_of("bart", encoder_attention_heads=2)
     assert ww.from_huggingface(bart, part="encoder").head_dim == 32
-    with pytest.raises(ww.errors.SettingError, match="'llama' has one part only"):
-        ww.from_huggingface(LLAMA, part="decoder")
-    with pytest.raises(ww.errors.SettingError, match="part='both' is not one of 't5', which has: decoder, encoder"):
-        ww.from_huggingface(config, part="both")
 
 
 def test_a_type_that_is_like_another() -> None:
     config = {**LLAMA, "model_type": "my_llama", "rope_theta": 5e5}
-    with pytest.raises(ww.errors.CheckpointError, match=r"'my_llama' is not one that whatwhere reads\.\nDid you mean"):
-        ww.from_huggingface(config)
     assert ww.from_huggingface(config, like="llama") == ww.from_huggingface({**config, "model_type": "llama"})
-    with pytest.raises(ww.errors.CheckpointError, match="'gpt2x'"):
-        ww.from_huggingface(config, like="gpt2x")
-
-
-def test_a_likeness_names_all_unknown_keys_at_once() -> None:
-    """Keys that repeat what was read, and those of the type that are not read, are none of them."""
-    config = {**LLAMA, "model_type": "my_llama", "rope_theta": 5e5, "use_rope": True}
-    more = {"block_size": 4, "sparse": True, "kernel": [1, 2]}
-    with pytest.raises(ww.errors.SettingError, match=r"block_size=4, sparse=True, kernel=\[1, 2\]: not among .*\n.*key "
-                       r"not in \('block_size', 'sparse', 'kernel'\)"):  # fmt: skip
-        ww.from_huggingface({**config, **more}, like="llama")
-    assert ww.from_huggingface(config, like="llama").num_heads == LLAMA["num_attention_heads"]
+    assert ww.from_huggingface({**config, "use_rope": True}, like="llama").num_heads == 4  # it repeats what was read
     bart = config_of("bart", encoder_layers=2).to_dict()
     names = ("d_model", "decoder_layers", "decoder_attention_heads", "vocab_size", "extra_pos_embeddings")
     names += ("encoder_layers", "encoder_attention_heads", "max_position_embeddings")
     sizes = {name: bart[name] for name in names if name in bart}
     assert ww.from_huggingface({**sizes, "model_type": "bartish"}, like="bart").layers == bart["decoder_layers"]
-
-
-def test_a_file_without_a_type_is_told_that_of_its_architecture() -> None:
-    for architecture, name in (("BertModel", "bert"), ("Qwen2ForCausalLM", "qwen2"), ("Gemma3ForCausalLM", "gemma3"),
-                               ("XLMRobertaForMaskedLM", "xlm-roberta"), ("Unknown", "...")):  # fmt: skip
-        with pytest.raises(ww.errors.CheckpointError, match=f"'model_type': '{name}'"):
-            ww.from_huggingface({"architectures": [architecture], "hidden_size": 8})
-    with pytest.raises(ww.errors.CheckpointError, match=r"'model_type': '\.\.\.'"):
-        ww.from_huggingface({"hidden_size": 8})
 
 
 def test_jina_embeddings_v3_under_another_name() -> None:
@@ -267,20 +237,6 @@ def test_used_and_assumed() -> None:
     )  # fmt: skip
     assert "rope_theta=10000.0" in description.assumed
     assert "tie_word_embeddings=False" in description.assumed
-
-
-def test_offsets() -> None:
-    """RoBERTa counts its two rows in, OPT and BART do not."""
-    result = {
-        name: ww.from_huggingface(config_of(name, max_position_embeddings=66))
-        for name in ("roberta", "opt", "bart", "bert", "xglm", "m2m_100")
-    }
-    assert {name: d.position_offset for name, d in result.items()} == {
-        "roberta": 2, "opt": 2, "bart": 2, "bert": 0, "xglm": 2, "m2m_100": 2,
-    }  # fmt: skip
-    assert [result[name].max_length for name in ("roberta", "opt")] == [64, 66]
-    weights = [result[name].wheres()[0].input.weight for name in ("roberta", "opt")]
-    assert [len(weight) for weight in weights] == [66, 68]
 
 
 def test_a_projection_between() -> None:

@@ -25,7 +25,6 @@ OWN = (ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError)
 
 @cache
 def saved(model_type: str) -> str:
-    """Return a tiny configuration of a type, as it is saved."""
     return config_of(model_type).to_json_string(use_diff=False)
 
 
@@ -109,7 +108,6 @@ VALUES: tuple[Any, ...] = (
 
 
 def mutated(config: Any, chance: random.Random) -> Any:
-    """Replace, take out or rename something, anywhere in a configuration."""
     if isinstance(config, dict) and config:
         key = chance.choice(list(config))
         if isinstance(config[key], dict | list) and config[key] and chance.random() < 0.8:
@@ -173,25 +171,6 @@ def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str)
     config = CONFIG_MAPPING[model_type]().to_dict()
     with pytest.raises(OWN):
         ww.from_huggingface(config, like="llama")
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"attn_layer_period": 8}, "attn_layer_period=8: not among the keys of 'llama'"),
-        ({"attention_type": "block_sparse"}, "attention_type='block_sparse'"),
-        ({"type_vocab_size": 2}, "type_vocab_size=2"),
-        (
-            {"alibi_x": 1, "position_y": 2},
-            r"alibi_x=1, position_y=2 are not keys of 'mine'(.|\n)*\('alibi_x', 'position_y'\)",
-        ),
-        ({"rope_theta": None}, "its theta would be invented"),
-        ({"model_type": "helium"}, "'helium' is known, so like='llama' is not needed"),
-    ],
-)
-def test_why_it_is_not_like_llama(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ww.errors.SettingError, match=message):
-        ww.from_huggingface(of("mine", rope_theta=5e5) | keys, like="llama")
 
 
 def test_keys_of_other_matters_do_not_hinder() -> None:

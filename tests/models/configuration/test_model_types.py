@@ -19,7 +19,6 @@ ROWS = json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def takes(function: Callable[..., object], arguments: int, settings: Mapping[str, object]) -> bool:
-    """Return whether a function can be called so; TypeError if not."""
     signature(function).bind(*range(arguments), **settings)
     return True
 

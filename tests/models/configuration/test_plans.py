@@ -26,7 +26,6 @@ BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
 
 
 def run(program: str, *args: str | Path) -> str:
-    """Run a program in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, args)], capture_output=True, text=True, timeout=300, check=False
     )
@@ -35,7 +34,6 @@ def run(program: str, *args: str | Path) -> str:
 
 
 def plans_of(description: Description) -> list[Plan]:
-    """Return every plan of a description."""
     plans = (description.input, *description.query_key, *description.score)
     return [plan for plan in plans if plan is not None]
 

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.deberta import modeling_deberta as deberta
 from transformers.models.falcon import modeling_falcon as falcon
 from transformers.models.mpt import modeling_mpt as mpt
 
@@ -93,33 +91,6 @@ def test_settings_of_biases(model_type: str, part: str | None, keys: dict[str, A
     assert description.score == (plan,) * description.layers
     wheres = description.wheres()
     assert len({id(where.score) for where in wheres}) == (1 if plan.shared else len(wheres))
-
-
-def test_buckets_that_the_code_of_mpnet_does_not_read_are_refused() -> None:
-    with pytest.raises(ww.errors.SettingError, match="does not read the key, and uses 32 buckets"):
-        ww.from_huggingface({**config_of("mpnet").to_dict(), "relative_attention_num_buckets": 64})
-
-
-@pytest.mark.parametrize("tokens", LENGTHS)
-@pytest.mark.parametrize("terms", ["c2p|p2c", "c2p", "p2c"])
-def test_deberta(terms: str, tokens: int) -> None:
-    config = config_of("deberta", relative_attention=True, pos_att_type=terms, max_relative_positions=256)
-    module = deberta.DisentangledSelfAttention(config).eval()
-    nn.init.normal_(module.q_bias)
-    table, x = torch.randn(512, 64), torch.randn(2, tokens, 64)
-    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
-    everything = torch.ones(2, 1, tokens, tokens)
-    theirs = module(x, everything, relative_pos=distance[None], rel_embeddings=table)[0]
-
-    where = ww.from_huggingface(config).wheres()[0]
-    project = {"c2p": ("position_keys", "pos_proj"), "p2c": ("position_queries", "pos_q_proj")}
-    for term, (ours, name) in project.items():
-        if term in terms:
-            setattr(where.score, ours, nn.Parameter(getattr(module, name)(table).unflatten(-1, (4, 16)).detach()))
-    q, k, v = module.in_proj(x).unflatten(-1, (4, 48)).transpose(1, 2).chunk(3, -1)
-    q, v = (y + b.view(4, 1, 16) for y, b in ((q, module.q_bias), (v, module.v_bias)))
-    ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("terms", [["none"], "none", [], None])

@@ -1,5 +1,7 @@
 """The probe, on tiny random models of transformers whose positions are known from their modules' formulas."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -149,3 +151,10 @@ def test_unknown_types_are_refused():
         model_to_probe("lama")
     with pytest.raises(SettingError, match="--weights"):
         model_to_probe("llama", weights=True)
+
+
+def test_each_thread_gets_what_it_would_get_alone():
+    models = [tiny_model(tiny_config(name)) for name in ("llama", "gpt2", "bloom", "gemma3_text")]
+    alone = [repr(probe(model)) for model in models]
+    with ThreadPoolExecutor(4) as pool:
+        assert [repr(found) for found in pool.map(probe, models)] == alone
