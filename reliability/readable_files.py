@@ -26,8 +26,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.token_text import tokenized
 from whatwhere.models.checkpoint import Checkpoint, hub
-from whatwhere.models.golden.verify import read_golden
-from whatwhere.models.golden.write import write_golden
+from whatwhere.models.golden import read_golden, write_golden
 from whatwhere.records import to_json
 from whatwhere.what.file_table import FileRowAdamW, FileTokenEmbedding
 from whatwhere.what.row_files import RowFiles

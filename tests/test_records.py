@@ -14,8 +14,7 @@ from reliability.flips import Readable
 from reliability.readable_files import OWN
 from whatwhere.comparison.read import read_results
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.golden.verify import read_golden
-from whatwhere.models.golden.write import write_golden
+from whatwhere.models.golden import read_golden, write_golden
 from whatwhere.records import CHECKSUM, Schema, sealed
 
 from .comparison.made_up import made_up_folder

@@ -17,7 +17,7 @@ from whatwhere.analysis.walkthrough import Walkthrough
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
 from whatwhere.installation import InstallationRecord
-from whatwhere.models.golden.write import Golden
+from whatwhere.models.golden import Golden
 from whatwhere.report.comparison import ComparedRecord
 from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord

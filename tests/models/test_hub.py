@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import whatwhere as ww
 from tests.running import error_of, json_of
@@ -21,6 +21,8 @@ from whatwhere.errors import CheckpointError
 from whatwhere.long_work import downloads
 from whatwhere.models.checkpoint import hub
 from whatwhere.report.terminal import Downloads
+
+from .checkpoint.samples import safetensors
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -90,13 +92,12 @@ def serve(site: Hub) -> Iterator[str]:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Yield a server with a small model, which huggingface_hub takes for huggingface.co."""
-    made = Hub({"config.json": json.dumps(CONFIG).encode(), "model.safetensors": weights(tmp_path)})
+    made = Hub({"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({TABLE: WEIGHT})})
     with serve(made) as address:
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
-        )
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        own = {"ENDPOINT": address, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+        for name, value in own.items():
+            monkeypatch.setattr(constants, name, value)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
         monkeypatch.delenv("HF_HUB_CACHE", raising=False)
         monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -112,33 +113,27 @@ CONFIG = {
 }  # fmt: skip
 
 
-def weights(folder: Path) -> bytes:
-    """Return a file of safetensors with a table of 6 MB."""
-    table = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
-    save_file({"model.embed_tokens.weight": table}, folder / "made.safetensors")
-    return (folder / "made.safetensors").read_bytes()
+TABLE, WEIGHT = "model.embed_tokens.weight", np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)  # of 6 MB
 
 
-def row(number: int) -> np.ndarray:
-    """Return a row of the table."""
-    return np.arange(number * DIM, (number + 1) * DIM, dtype=np.float32)
+def require_row(number: int) -> None:
+    """Open the model, and compare a row of the table."""
+    np.testing.assert_array_equal(ww.read("someone/model").array(TABLE, rows=[number])[0], WEIGHT[number])
 
 
 def test_only_headers_and_requested_rows_are_downloaded(site: Hub) -> None:
     checkpoint = ww.read("someone/model")
     assert checkpoint.description.query_key[0].scheme == "rotary"
     assert site.sent < 2 * hub.BLOCK
-    np.testing.assert_array_equal(checkpoint.array("model.embed_tokens.weight", rows=[2999, 7])[1], row(7))
+    np.testing.assert_array_equal(checkpoint.array(TABLE, rows=[2999, 7])[1], WEIGHT[7])
     assert site.sent < 3 * hub.BLOCK < len(site.files["model.safetensors"])
 
 
 def test_a_large_vocabulary_makes_the_tokenizer(site: Hub) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", *(f"unused{n:0400}" for n in range(2993))]
-    site.files |= {"config.json": json.dumps(CONFIG | {"model_type": "bert"}).encode()}
-    site.files |= {
-        "vocab.txt": "\n".join(words).encode(),
-        "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}',
-    }
+    site.files |= {"config.json": json.dumps(CONFIG | {"model_type": "bert"}).encode(),
+                   "vocab.txt": "\n".join(words).encode(),
+                   "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}  # fmt: skip
     assert len(site.files["vocab.txt"]) > hub.BLOCK
     checkpoint = ww.read("someone/model")
     assert checkpoint.why_no_tokenizer is None
@@ -149,25 +144,23 @@ def test_the_whole_table_is_equal_and_its_download_reported(site: Hub) -> None:
     shown: list[str] = []
     token = downloads.set(Downloads(shown.append))
     try:
-        whole = ww.read("someone/model@main").array("model.embed_tokens.weight")
+        whole = ww.read("someone/model@main").array(TABLE)
     finally:
         downloads.reset(token)
-    np.testing.assert_array_equal(whole[[0, 1234, 2999]], np.stack([row(0), row(1234), row(2999)]))
-    assert whole.shape == (ROWS, DIM)
+    np.testing.assert_array_equal(whole, WEIGHT)
     assert site.sent < len(site.files["model.safetensors"]) + hub.BLOCK
     assert (shown[0], shown[-1]) == ("1.0 MB downloaded", "6.1 MB downloaded")
 
 
 def test_what_was_downloaded_is_read_again_without_the_network(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    ww.read("someone/model").array("model.embed_tokens.weight", rows=[5])
+    require_row(5)
     count = len(site.requests)
     hub._folder_at_hub.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    again = ww.read("someone/model")
-    np.testing.assert_array_equal(again.array("model.embed_tokens.weight", rows=[5])[0], row(5))
+    require_row(5)
     assert len(site.requests) == count
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
-        again.array("model.embed_tokens.weight", rows=[2900])
+        require_row(2900)
 
 
 def test_a_pointer_counts_in_the_cache_alone(site: Hub, tmp_path: Path) -> None:
@@ -191,7 +184,7 @@ def test_a_redirect_to_another_host_gets_no_token(site: Hub) -> None:
             return True
 
         site.misbehave = redirect
-        np.testing.assert_array_equal(ww.read("someone/model").array("model.embed_tokens.weight", rows=[3])[0], row(3))
+        require_row(3)
     assert set(site.tokens) == {"Bearer hf_secret"}
     assert other.tokens
     assert set(other.tokens) == {None}
@@ -215,7 +208,7 @@ def test_a_failure_that_passes_is_tried_again(site: Hub, monkeypatch: pytest.Mon
         return len(failed) <= 2
 
     site.misbehave = fail_once
-    np.testing.assert_array_equal(ww.read("someone/model").array("model.embed_tokens.weight", rows=[3])[0], row(3))
+    require_row(3)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +232,7 @@ def test_a_server_that_sends_something_else_is_named(site: Hub, kind: str, words
 def test_a_size_that_is_no_truth_is_found(site: Hub) -> None:
     site.sizes["model.safetensors"] = len(site.files["model.safetensors"]) + 8
     with pytest.raises(CheckpointError, match="did not arrive"):
-        ww.read("someone/model").array("model.embed_tokens.weight")
+        ww.read("someone/model").array(TABLE)
     hub._folder_at_hub.cache_clear()
     hub._reference("someone/model", "main").unlink()
     site.sizes["model.safetensors"] = None
@@ -272,8 +265,7 @@ def test_names_of_files_do_not_leave_the_folder(site: Hub, tmp_path: Path) -> No
 
 
 def test_surgery_requires_the_whole_file(site: Hub) -> None:
-    message = error_of("resize", "someone/model", "out", "--vocab-size", "3001")
-    assert "hf download" in message
+    assert "hf download" in error_of("resize", "someone/model", "out", "--vocab-size", "3001")
 
 
 def test_a_model_is_probed_by_its_configuration_alone(site: Hub) -> None:

@@ -8,7 +8,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from docs.generate.models_page import DIFFERENCES
-from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type
+from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type, learned_offset
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
 from whatwhere.models.probe.tiny import tiny_model
@@ -45,9 +45,12 @@ def test_absent_keys_have_the_defaults_of_transformers(model_type: str) -> None:
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_a_saved_file_has_the_same_description(model_type: str) -> None:
-    """What transformers writes leaves some keys out."""
+    """What transformers writes leaves some keys out; the row of position 0 is known without a description too."""
     config = config_of(model_type)
-    assert ww.from_huggingface(json.loads(config.to_json_string())) == ww.from_huggingface(config)
+    description = ww.from_huggingface(config)
+    assert ww.from_huggingface(json.loads(config.to_json_string())) == description
+    has_table = description.input is not None and description.input.scheme == "learned"
+    assert learned_offset(config.to_dict()) == (description.position_offset if has_table else None)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from transformers import LlamaConfig
 from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
+from whatwhere.models.checkpoint.names import find_names
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.parameter_count import InputParameters
 
@@ -73,9 +74,7 @@ def test_layers_are_counted():
     ],
 )
 def test_errors_name_what_was_given(given, message, monkeypatch):
-    monkeypatch.setattr(
-        jaxtyping.config, "jaxtyping_disable", True
-    )  # the run-time check of annotations would come first
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # whose check of annotations would come first
     with pytest.raises(ww.errors.WhatWhereError, match=message):
         ww.parameters(given)
 
@@ -89,7 +88,7 @@ def test_a_part_of_a_model_that_has_two():
         ww.parameters(bart, part="both")
 
 
-# Every model type
+# Every model type, whose tables are also those of its names
 
 SEGMENTS = ("token_type_embeddings", "segment_emb")
 
@@ -110,6 +109,20 @@ def counted(model: nn.Module, part: str | None) -> InputParameters:
     )
 
 
+def require_names(model: nn.Module) -> None:
+    """Require that the tables found by name are those of `get_input_embeddings` and `get_output_embeddings`."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    names = find_names({name: tuple(value.shape) for name, value in parameters.items()})
+    table, head = tables_of(model)
+    assert not names.guessed
+    if isinstance(model.get_input_embeddings(), nn.ModuleList):  # a table for each stream of codes
+        assert names.token_table is None
+    else:
+        found = [parameters.get(name or "") for name in (names.token_table, names.output_projection)]
+        assert found[0] is table.weight
+        assert found[1] is (None if head is None else head.weight)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
@@ -118,6 +131,8 @@ def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
     config = config_of(model_type, tie_word_embeddings=tied)
     with torch.device("meta"):
         model = model_of(config)
+    if tied or model_type not in ("marian", "seamless_m4t", "seamless_m4t_v2"):  # whose parts have a table each then
+        require_names(model)
     for part in MODEL_TYPES[model_type].parts or (None,):
         ours, theirs = ww.parameters(config, part=part), counted(model, part)
         if tables_of(model)[1] is None:  # transformers has no such head for this type

@@ -61,8 +61,8 @@ def test_scores_stay(rotary_dim: int | None) -> None:
 
 def test_activations_move_as_weights_do() -> None:
     x, weight = torch.randn(2, 7, DIM), torch.randn(HEADS * HEAD_DIM, DIM)
-    heads = (x @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    moved = (x @ rotary_layout.to_interleaved(weight, HEADS).T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    weights = weight, rotary_layout.to_interleaved(weight, HEADS)
+    heads, moved = ((x @ each.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for each in weights)
     torch.testing.assert_close(rotary_layout.to_interleaved(heads, HEADS), moved)
 
 
@@ -86,14 +86,14 @@ def test_which() -> None:
 @pytest.mark.usefixtures("our_own_checks")
 def test_which_refuses_to_guess() -> None:
     half = torch.randn(HEADS * HEAD_DIM, DIM)
-    with pytest.raises(ww.errors.CheckpointError, match="the two weights are not the same"):
-        rotary_layout.which(half, torch.randn_like(half), HEADS)
-    with pytest.raises(ww.errors.CheckpointError, match="pass the number of key heads"):
-        rotary_layout.which(rotary_layout.to_interleaved(half, KEY_HEADS), half, HEADS)
-    with pytest.raises(ww.errors.SettingError, match="its own inverse"):
-        rotary_layout.which(rotary_layout.to_interleaved(half, HEADS, 4), half, HEADS, rotary_dim=4)
-    with pytest.raises(ww.errors.ShapeError, match="a weight has the same shape in both files"):
-        rotary_layout.which(half, half[1:], HEADS)
+    for weight, rotary_dim, error, message in (
+        (torch.randn_like(half), None, ww.errors.CheckpointError, "the two weights are not the same"),
+        (rotary_layout.to_interleaved(half, KEY_HEADS), None, ww.errors.CheckpointError, "the number of key heads"),
+        (rotary_layout.to_interleaved(half, HEADS, 4), 4, ww.errors.SettingError, "its own inverse"),
+        (half[1:], None, ww.errors.ShapeError, "a weight has the same shape in both files"),
+    ):
+        with pytest.raises(error, match=message):
+            rotary_layout.which(weight, half, HEADS, rotary_dim)
 
 
 @pytest.mark.parametrize(

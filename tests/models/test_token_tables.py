@@ -8,21 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    BltConfig,
-    DebertaV2Config,
-    DebertaV2Model,
-    ElectraConfig,
-    ElectraModel,
-    Gemma3nForCausalLM,
-    Gemma3nTextConfig,
-    Gemma4ForCausalLM,
-    Gemma4TextConfig,
-    OPTConfig,
-    OPTModel,
-)
+from transformers import CONFIG_MAPPING, AutoModel, BltConfig
 from transformers.models.blt.modeling_blt import compute_hash_embeddings
 from transformers.models.neomme.configuration_neomme import NeoMMEConfig
 from transformers.models.neomme.modeling_neomme import NeoMMEForMaskedLM
@@ -31,6 +17,8 @@ from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEm
 
 import whatwhere as ww
 from whatwhere.what.ngram_hash import xor_hashes
+
+from .tiny import model_of
 
 IDS = torch.tensor([[3, 0, 3, 29, 7], [7, 28, 1, 2, 3]])
 _GEMMA: dict[str, Any] = {
@@ -65,8 +53,8 @@ def saved(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["gemma3n", "gemma4"])
 def test_per_layer_tables_of_gemma(kind: str, tmp_path: Path) -> None:
-    three = Gemma3nTextConfig(**_GEMMA, activation_sparsity_pattern=[0.0] * 4)
-    model = noisy(Gemma3nForCausalLM(three) if kind == "gemma3n" else Gemma4ForCausalLM(Gemma4TextConfig(**_GEMMA)))
+    own = {"activation_sparsity_pattern": [0.0] * 4} if kind == "gemma3n" else {}
+    model = noisy(model_of(CONFIG_MAPPING[f"{kind}_text"](**_GEMMA, **own)))
     model.save_pretrained(tmp_path)
     checkpoint = ww.Checkpoint.open(tmp_path)
     [found] = checkpoint.token_tables
@@ -91,27 +79,25 @@ _OPT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("model", "tokens", "projection", "between"),
+    ("model_type", "settings", "projection", "between"),
     [
-        (lambda: AlbertModel(AlbertConfig(**_SMALL)), "embeddings.word_embeddings",
-         "encoder.embedding_hidden_mapping_in", "positions, token types and a norm"),
-        (lambda: ElectraModel(ElectraConfig(**_SMALL)), "embeddings.word_embeddings", "embeddings_project",
-         "positions, token types and a norm"),
-        (lambda: DebertaV2Model(DebertaV2Config(**_SMALL, position_biased_input=True)), "embeddings.word_embeddings",
-         "embeddings.embed_proj", "positions and token types"),
-        (lambda: OPTModel(OPTConfig(**_OPT)), "decoder.embed_tokens", "decoder.project_in", ""),
+        ("albert", _SMALL, "encoder.embedding_hidden_mapping_in", "positions, token types and a norm"),
+        ("electra", _SMALL, "embeddings_project", "positions, token types and a norm"),
+        ("deberta-v2", {**_SMALL, "position_biased_input": True}, "embeddings.embed_proj", "positions and token types"),
+        ("opt", _OPT, "decoder.project_in", ""),
     ],
-    ids=["albert", "electra", "deberta", "opt"],
-)  # fmt: skip
-def test_factorized_tables(model: Any, tokens: str, projection: str, between: str, tmp_path: Path) -> None:
-    made = noisy(model())
+)
+def test_factorized_tables(
+    model_type: str, settings: dict[str, Any], projection: str, between: str, tmp_path: Path
+) -> None:
+    made = noisy(AutoModel.from_config(CONFIG_MAPPING[model_type](**settings)))
     made.save_pretrained(tmp_path)
     [found] = ww.Checkpoint.open(tmp_path).token_tables
     assert (found.kind, found.rows, found.features, found.between) == ("factorized", 30, 6, between)
     table = ww.load_token_table(tmp_path)
     assert isinstance(table, ww.FactorizedEmbedding)
     with torch.no_grad():
-        wanted = made.get_submodule(projection)(made.get_submodule(tokens)(IDS))
+        wanted = made.get_submodule(projection)(made.get_input_embeddings()(IDS))
         torch.testing.assert_close(table(IDS), wanted, rtol=0, atol=1e-6)
         assert float(wanted.abs().max()) > 0.1
 
@@ -183,9 +169,8 @@ def test_hashed_ngrams_of_longcat(tmp_path: Path) -> None:
     rows, config = [201, 203, 205, 207], {"emb_neighbor_num": 3, "emb_split_num": 2, "vocab_size": 100}
     weights = [torch.randn(size, 4) for size in rows]
     names = [f"model.ngram_embeddings.embedders.{n}.weight" for n in range(4)]
-    tensors = dict(zip(names, weights, strict=True)) | {
-        name.replace("embedders", "post_projs"): torch.randn(8, 4) for name in names
-    }
+    tensors = dict(zip(names, weights, strict=True))
+    tensors |= {name.replace("embedders", "post_projs"): torch.randn(8, 4) for name in names}
     settings = config | {"model_type": "longcat_flash_ngram", "eos_token_id": 2}
     table = ww.load_token_table(saved(tmp_path, tensors, settings))
     text = [5, 99, 2, 7, 98, 99]
@@ -262,9 +247,8 @@ def test_damaged_tables_are_refused(
 
 
 def test_other_checkpoints_have_none(tmp_path: Path) -> None:
-    checkpoint = saved(
-        tmp_path, {"wte.weight": torch.zeros(9, 4), "embed_vision.embedding_projection.weight": torch.zeros(4, 4)}
-    )
+    vision = {"embed_vision.embedding_projection.weight": torch.zeros(4, 4)}
+    checkpoint = saved(tmp_path, {"wte.weight": torch.zeros(9, 4), **vision})
     assert checkpoint.token_tables == ()
     with pytest.raises(ww.errors.CheckpointError, match="no table that token ids select beside"):
         ww.load_token_table(checkpoint)

@@ -14,7 +14,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
 from whatwhere.models.checkpoint.lookup import read_rows
-from whatwhere.models.token_types import Marking, marking, scripts, token_types
+from whatwhere.models.model_text import Marking, marking, scripts, token_types
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from whatwhere.analysis.nearest_neighbors import Metric, Search
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.large_arrays import new_array, row_blocks, sample_rows
-from whatwhere.models.token_types import marking, texts, token_types
+from whatwhere.models.model_text import marking, texts, token_types
 
 _BLOCK = 8192
 _FITTED = 16_384

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
 from whatwhere.analysis.subject import Subject, tried
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
-from whatwhere.models.token_types import token_types
+from whatwhere.models.model_text import token_types
 from whatwhere.records import Missing
 
 EXTREMES = 20

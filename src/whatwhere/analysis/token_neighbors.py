@@ -14,7 +14,7 @@ from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
 from whatwhere.models.load_where import of_run
-from whatwhere.models.token_types import Marking, marking, texts
+from whatwhere.models.model_text import Marking, marking, texts
 
 
 @dataclass(frozen=True)

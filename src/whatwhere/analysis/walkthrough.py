@@ -18,8 +18,15 @@ from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import table_name, word_of
 from whatwhere.models.load_where import TOKENS, LoadedWhere, chosen_run, default_heads, load_where
-from whatwhere.models.model_text import encode_text, looks_up, no_reader, reader_of, token_factor, token_rows
-from whatwhere.models.token_types import shown_texts
+from whatwhere.models.model_text import (
+    encode_text,
+    looks_up,
+    no_reader,
+    reader_of,
+    shown_texts,
+    token_factor,
+    token_rows,
+)
 from whatwhere.position.positions import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding

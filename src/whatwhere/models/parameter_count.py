@@ -17,23 +17,12 @@ _SIZES = ("vocab_size", "dim", "max_length", "segments", "tied")
 
 @dataclass(frozen=True)
 class InputParameters:
-    """Numbers of parameters of the tables of an input layer.
+    """Numbers of parameters of the tables of an input layer."""
 
-    Args:
-        tokens: of the token table, vocab_size x dim.
-        positions: of a learned position table, including rows before position 0.
-        segments: of a table of segments (token types), as in BERT.
-        output_projection: of a separate output projection; 0 if it is tied to the token table.
-
-    Examples:
-        >>> InputParameters(tokens=1000, positions=24).total
-        1024
-    """
-
-    tokens: int
-    positions: int = 0
-    segments: int = 0
-    output_projection: int = 0
+    tokens: int  # of the token table
+    positions: int = 0  # of a learned position table, including rows before position 0
+    segments: int = 0  # token types, as in BERT
+    output_projection: int = 0  # 0 if it is tied to the token table
 
     @property
     def total(self) -> int:

@@ -224,10 +224,8 @@ Hashing = tuple[tuple[NGramHash, ...], dict[str, Any]]
 
 
 def _qwen4_exp(checkpoint: Checkpoint, table: TokenTable) -> Hashing:
-    """Return the hashes that the file has in buffers, as transformers loads them, or else those of the configuration.
-
-    The id at which n-grams end is the configuration's: it is in no buffer.
-    """
+    """Return the hashes that the file has in buffers, as transformers loads them, or those of the configuration."""
+    # The id at which n-grams end is in no buffer.
     settings = _settings(checkpoint, "ngram_size", "ple_layer_ids", "ngram_vocab_size_base")
     eos = settings.take("eos_token_id")
     eos = eos[0] if isinstance(eos, list) and eos else eos

@@ -17,7 +17,7 @@ from whatwhere.analysis.token_neighbors import (
     TokenSimilarity,
 )
 from whatwhere.escape import shown_token, visible
-from whatwhere.models.token_types import marking, token_types
+from whatwhere.models.model_text import marking, token_types
 from whatwhere.records import to_json
 from whatwhere.report.html import scatter
 from whatwhere.report.section import Part, Table

@@ -23,8 +23,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Contents, InTorch
 from whatwhere.models.checkpoint.lookup import Table, read_table, table_name
-from whatwhere.models.model_text import reader_of
-from whatwhere.models.token_types import Marking, marking, scripts, texts, token_types
+from whatwhere.models.model_text import Marking, marking, reader_of, scripts, texts, token_types
 from whatwhere.records import Missing
 from whatwhere.what.text import encodings
 

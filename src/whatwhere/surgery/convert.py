@@ -252,7 +252,7 @@ def convert_format(
         copy = ChangedCopy(path, out, force, checkpoint)
         if dtype is not None:
             return _written_as(copy, dtype)
-        if widened := {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED.keys():
+        if widened := {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED:
             copy.notes.append(f"{', '.join(sorted(widened))} became float32")
         return copy.write("convert")
     require_writable_output(out, {path, *(entry.file for entry in checkpoint.tensors.values())}, force)

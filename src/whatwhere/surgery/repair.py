@@ -18,7 +18,7 @@ from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
-from whatwhere.models.token_types import marking, shown_texts, texts
+from whatwhere.models.model_text import marking, shown_texts, texts
 from whatwhere.surgery.changed_copy import ChangedCopy
 from whatwhere.surgery.report import Repaired, RepairedRow, RepairedTable, Report
 from whatwhere.surgery.selection import checked_ids, token_tensors

@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, by_id, tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.token_types import marking, texts
+from whatwhere.models.model_text import marking, texts
 from whatwhere.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.surgery.report import Report, Retokenized
 from whatwhere.surgery.resize import rearrange

@@ -183,9 +183,9 @@ def refuses_or_reads(read: Callable[[], object], size: int, error: type[WhatWher
     return message is not None
 
 
-def refused(path: Path, *words: str, read: Callable[[Path], object] = Checkpoint.open) -> None:
+def refused(path: Path, *words: str, read: Callable[..., object] = Checkpoint.open, **options: bool) -> None:
     """Read a path; see that the error names it, says some words, and states the way out, for little memory."""
-    text, peak = _tried(lambda: read(path), CheckpointError)
+    text, peak = _tried(lambda: read(path, **options), CheckpointError)
     assert text is not None, "it was read"
     assert text.startswith(str(path))
     assert "\n" in text

@@ -36,17 +36,11 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """The files of one checkpoint.
-
-    Args:
-        files: by name.
-        damaged: the name of the file that is damaged.
-        opened: the name that is opened; empty for the folder.
-    """
+    """The files of one checkpoint, by name."""
 
     files: dict[str, bytes]
-    damaged: str
-    opened: str = ""
+    damaged: str  # the one that is damaged
+    opened: str = ""  # the one that is opened; empty for the folder
 
     def write(self, folder: Path, content: bytes | None = None) -> Path:
         """Write the files, one of them perhaps with another content, and give the path to open."""
@@ -61,17 +55,30 @@ def single(name: str, content: bytes) -> Sample:
     return Sample({name: content}, name, name)
 
 
-def safetensors(
-    tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]], metadata: dict[str, str] | None = None
-) -> bytes:
-    """Write the format by hand: type, shape and bytes of each tensor."""
+Stored = np.ndarray | tuple[str, tuple[int, ...], bytes]
+"""Numbers that are stored as float32; or the type, shape and bytes of a tensor."""
+
+
+def safetensors(tensors: Mapping[str, Stored], metadata: dict[str, str] | None = None) -> bytes:
+    """Write the format by hand."""
     header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
-    at = 0
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(content)]}
-        at += len(content)
+    data = bytearray()
+    for name, one in tensors.items():
+        dtype, shape, content = one if isinstance(one, tuple) else ("F32", one.shape, one.astype("<f4").tobytes())
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
     text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
+    return struct.pack("<Q", len(text)) + text + bytes(data)
+
+
+def write_folder(path: Path, tensors: Mapping[str, Stored] | None, **files: Any) -> Path:
+    """Write weights and other files, of which `config__json` is config.json; what is not bytes is written as JSON."""
+    path.mkdir(parents=True, exist_ok=True)
+    weights = {} if tensors is None else {"model__safetensors": safetensors(tensors)}
+    for name, content in {**weights, **files}.items():
+        written = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (path / name.replace("__", ".")).write_bytes(written)
+    return path
 
 
 GGUF_TOKENS = "tokenizer.ggml.tokens"
@@ -82,14 +89,9 @@ def write_gguf(path: Path, arch: str, keys: Mapping[str, Any], tensors: Mapping[
     import gguf
 
     writer: Any = gguf.GGUFWriter(path, arch, split_max_tensors=split)
-    kinds: dict[type, Any] = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        str: writer.add_string,
-    }
+    kinds = {bool: "bool", int: "uint32", float: "float32", str: "string"}
     for name, value in keys.items():
-        add = kinds.get(type(value), writer.add_array)
+        add = getattr(writer, f"add_{kinds.get(type(value), 'array')}")
         add(name if name.startswith("tokenizer.") else f"{arch}.{name}", value)
     for name, value in tensors.items():
         array, kind = value if isinstance(value, tuple) else (value, None)
@@ -108,10 +110,9 @@ def gguf_file(path: Path, words: list[str] = WORDS, table: np.ndarray | None = N
     table = np.linspace(-1, 1, 7 * 32, dtype=np.float32).reshape(7, 32) if table is None else table
     kind = gguf.GGMLQuantizationType.Q8_0
     sizes = {"embedding_length": 32, "block_count": 1, "attention.head_count": 2, "context_length": 5}
-    coded = {"token_embd.weight": (gguf.quants.quantize(table, kind), kind)}
-    tensors = {**coded, "position_embd.weight": table[:5].astype(np.float16)}
-    write_gguf(path, "gpt2", {**sizes, "some.numbers": [1, 2, 3], GGUF_TOKENS: words}, tensors)
-    return path.read_bytes()
+    tensors = {"token_embd.weight": (gguf.quants.quantize(table, kind), kind),
+               "position_embd.weight": table[:5].astype(np.float16)}  # fmt: skip
+    return write_gguf(path, "gpt2", {**sizes, "some.numbers": [1, 2, 3], GGUF_TOKENS: words}, tensors).read_bytes()
 
 
 def sentencepiece(words: list[str]) -> bytes:
@@ -132,18 +133,15 @@ def tokenizer(words: list[str]) -> bytes:
 
 
 def lines(words: list[str] | None = None, separator: str = " ") -> bytes:
-    rows = (separator.join(f"{value:.4f}" for value in row) for row in WEIGHT)
-    return "".join(
-        f"{word}{separator if word else ''}{row}\n" for word, row in zip(words or [""] * 7, rows, strict=True)
-    ).encode()
+    rows = (separator.join(f"{value:.4f}" for value in row) + "\n" for row in WEIGHT)
+    begins = [""] * len(WEIGHT) if words is None else [word + separator for word in words]
+    return "".join(begin + row for begin, row in zip(begins, rows, strict=True)).encode()
 
 
 def binary() -> bytes:
     """Write vectors as word2vec's own program does."""
-    rows = (
-        word.replace(" ", "_").encode() + b" " + row.tobytes() + b"\n" for word, row in zip(WORDS, WEIGHT, strict=True)
-    )
-    return b"7 4\n" + b"".join(rows)
+    words = (word.replace(" ", "_").encode() for word in WORDS)
+    return b"7 4\n" + b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip(words, WEIGHT, strict=True))
 
 
 def saved(array: np.ndarray) -> bytes:
@@ -169,28 +167,22 @@ def pickled() -> bytes:
 
 
 def make(folder: Path) -> dict[str, Sample]:
-    """Make a sample of every format.
-
-    Args:
-        folder: to write in, for packages that write to a path only.
-    """
-    table = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
-    small = {"wpe.weight": ("BF16", (5, 4), bytes(range(40))), "scale": ("F8_E4M3", (), b"\x38")}
+    """Make a sample of every format; `folder` is for packages that write to a path only."""
+    table: dict[str, Stored] = {"wte.weight": WEIGHT}
+    small: dict[str, Stored] = {"wpe.weight": ("BF16", (5, 4), bytes(range(40))), "scale": ("F8_E4M3", (), b"\x38")}
     one = safetensors(table | small, {"format": "pt"})
     shards = {"a.safetensors": safetensors(table), "b.safetensors": safetensors(small)}
     index = {"metadata": {"total_size": 153}, "weight_map": {"wte.weight": "a.safetensors",
              "wpe.weight": "b.safetensors", "scale": "b.safetensors"}}  # fmt: skip
     beside = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": tokenizer(WORDS)}
     sharded = {**shards, "model.safetensors.index.json": json.dumps(index).encode(), **beside}
-    layer = safetensors({"input.tokens.weight": ("F32", (7, 4), WEIGHT.tobytes())}, {"format": "whatwhere-model"})
+    layer = safetensors({"input.tokens.weight": WEIGHT}, {"format": "whatwhere-model"})
     # The version before, without a checksum: damage then reaches what is behind it.
     results = {"format": "whatwhere-results", "version": 3, "task": {"tokens": WORDS},
                "runs": [{"scheme": "rotary", "seed": 0, "file": "models/rotary-0.safetensors"}]}  # fmt: skip
     run = {"models/rotary-0.safetensors": layer, "results.json": json.dumps(results).encode()}
-    pair = {
-        "vectors.tsv": lines(separator="\t"),
-        "metadata.tsv": "\n".join(["word\tid", *(f"{w}\t1" for w in WORDS)]).encode(),
-    }
+    labels = "\n".join(["word\tid", *(f"{w}\t1" for w in WORDS)]).encode()
+    pair = {"vectors.tsv": lines(separator="\t"), "metadata.tsv": labels}
     coded = {"model.safetensors": safetensors({
         "wte.weight": ("U32", (7, 3), bytes(range(84))), "wte.scales": ("F16", (7, 1), b"\x00\x3c" * 7),
         "wte.biases": ("F16", (7, 1), b"\x00\xbc" * 7), "lm_head.weight": ("F8_E4M3", (7, 32), bytes(224)),
@@ -198,9 +190,9 @@ def make(folder: Path) -> dict[str, Sample]:
     })}  # fmt: skip
     coded["config.json"] = json.dumps(CONFIG | {"quantization": {"bits": 3, "group_size": 32}}).encode()
     adapter = {"adapter_model.safetensors": safetensors({
-        "base_model.model.wte.base_layer.weight": table["wte.weight"],
-        "base_model.model.wte.lora_embedding_A": ("F32", (2, 7), WEIGHT.tobytes()[:56]),
-        "base_model.model.wte.lora_embedding_B": ("F32", (4, 2), WEIGHT.tobytes()[:32]),
+        "base_model.model.wte.base_layer.weight": WEIGHT,
+        "base_model.model.wte.lora_embedding_A": WEIGHT.reshape(4, 7)[:2],
+        "base_model.model.wte.lora_embedding_B": WEIGHT.reshape(14, 2)[:4],
     }), "adapter_config.json": json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}).encode()}  # fmt: skip
     plain, numbered = {"model.safetensors": one}, json.dumps({w: n for n, w in enumerate(WORDS)}).encode()
     return {

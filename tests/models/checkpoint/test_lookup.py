@@ -1,7 +1,7 @@
 """Tokens by their text or number, and tables less the rows that cannot be used."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from whatwhere.escape import byte_alphabet
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
 
-from . import samples
+from .samples import write_folder
 
 BYTES = ["the", "Ġking", "king", "ĠParis", "ĉ", "Ċ", "æĿ±", "Ġ", "!"]
 PIECES = ["<unk>", "▁king", "king", "▁Paris", "<0x0A>", "東", "▁", "#5", "▁New▁York"]
@@ -20,13 +20,12 @@ PIECES = ["<unk>", "▁king", "king", "▁Paris", "<0x0A>", "東", "▁", "#5", 
 
 def saved(folder: Path, words: list[str], tokenizer: Tokenizer | None = None, rows: int = 9) -> Checkpoint:
     """Save a table with its words, or with a tokenizer."""
-    content = samples.safetensors({"wte.weight": ("F32", (rows, 2), np.arange(2 * rows, dtype=np.float32).tobytes())})
-    (folder / "model.safetensors").write_bytes(content)
-    if tokenizer is None:
-        (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
-    else:
-        tokenizer.save(str(folder / "tokenizer.json"))
-    return Checkpoint.open(folder)
+    beside: dict[str, Any] = (
+        {"vocab__json": {word: n for n, word in enumerate(words)}}
+        if tokenizer is None
+        else {"tokenizer__json": tokenizer.to_str().encode()}
+    )
+    return Checkpoint.open(write_folder(folder, {"wte.weight": np.arange(2 * rows).reshape(rows, 2)}, **beside))
 
 
 @pytest.mark.parametrize(
@@ -49,10 +48,9 @@ def test_a_tokenizer_encodes_what_is_no_token(tmp_path: Path) -> None:
     tokenizer.enable_padding(length=8, pad_id=2, pad_token="[PAD]")
     checkpoint = saved(tmp_path, [], tokenizer, rows=3)
     assert find_token(checkpoint, "KING") == 1
-    with pytest.raises(TokenError, match=r"is 'kin'\.\nSimilar are 'king'\."):
-        find_token(checkpoint, "kin")
-    with pytest.raises(TokenError, match=r"Similar are 'king'\."):
-        find_token(checkpoint, "ring")  # the first letter may be the wrong one
+    for wrong in ("kin", "ring"):  # the first letter may be the wrong one
+        with pytest.raises(TokenError, match=rf"is '{wrong}'\.\nSimilar are 'king'\."):
+            find_token(checkpoint, wrong)
     assert find_token(checkpoint, "[UNK]") == 0
 
 
@@ -93,17 +91,13 @@ def test_ids_stay_in_the_table(tmp_path: Path) -> None:
 
 
 def test_tables_by_what_they_are_for(tmp_path: Path) -> None:
-    zeros = ("F32", (3, 2), bytes(24))
-    head = samples.safetensors({"wte.weight": zeros, "lm_head.weight": zeros, "norm": ("F32", (2,), bytes(8))})
-    (tmp_path / "head.safetensors").write_bytes(head)
-    checkpoint = Checkpoint.open(tmp_path / "head.safetensors")
-    assert table_name(checkpoint, "input") == "wte.weight"
-    assert table_name(checkpoint, "output") == "lm_head.weight"
-    assert table_name(checkpoint, "lm_head.weight") == "lm_head.weight"
-    unknown = samples.safetensors({"a": zeros, "b": zeros, "norm": ("F32", (2,), bytes(8))})
-    (tmp_path / "unknown.safetensors").write_bytes(unknown)
+    zeros, norm = np.zeros((3, 2)), np.zeros(2)
+    checkpoint = Checkpoint.open(write_folder(tmp_path, {"wte.weight": zeros, "lm_head.weight": zeros, "norm": norm}))
+    names = [table_name(checkpoint, which) for which in ("input", "output", "lm_head.weight")]
+    assert names == ["wte.weight", "lm_head.weight", "lm_head.weight"]
+    unknown = Checkpoint.open(write_folder(tmp_path, {"a": zeros, "b": zeros, "norm": norm}))
     with pytest.raises(CheckpointError, match=r"Pass its name: --table NAME, of 'a', 'b'\."):
-        table_name(Checkpoint.open(tmp_path / "unknown.safetensors"), "input")
+        table_name(unknown, "input")
 
 
 def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
@@ -114,14 +108,10 @@ def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
     assert (result.ids.tolist(), result.broken.tolist(), result.rows) == ([0, 1, 2, 4, 5, 6, 8, 9], [3, 7], 10)
     assert np.array_equal(result.weight, table[result.ids])
     assert (result.row(4), result.word(3)) == (3, "#4")
-    with pytest.raises(TokenError, match="not finite"):
-        result.row(3)
-    with pytest.raises(TokenError, match="10 rows"):
-        result.row(10)
-
-
-def test_whole_numbers_are_vectors_too(tmp_path: Path) -> None:
-    np.save(tmp_path / "t.npy", np.arange(6, dtype=np.int8).reshape(3, 2))
+    for row, message in ((3, "not finite"), (10, "10 rows")):
+        with pytest.raises(TokenError, match=message):
+            result.row(row)
+    np.save(tmp_path / "t.npy", np.arange(6, dtype=np.int8).reshape(3, 2))  # whole numbers are vectors too
     assert read_table(Checkpoint.open(tmp_path / "t.npy")).weight.dtype == np.float64
 
 
@@ -134,9 +124,8 @@ def byte_level(alphabet: bool = True) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet() if alphabet else []
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, initial_alphabet=letters, show_progress=False, special_tokens=["<|end|>", "<｜a▁b｜>"]
-    )
+    special = ["<|end|>", "<｜a▁b｜>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=letters, show_progress=False, special_tokens=special)
     made.train_from_iterator(["é é café ł ł the the king"] * 9, trainer)
     return made
 
@@ -148,15 +137,13 @@ def test_letters_of_bytes_are_no_text(alphabet: bool, tmp_path: Path) -> None:
     checkpoint = saved(tmp_path, [], tokenizer, rows=tokenizer.get_vocab_size())
     for letter in byte_alphabet():
         ids, after_a_space = (tokenizer.encode(text).ids for text in (letter, f" {letter}"))
-        single = [
-            each[0] for each in (ids, after_a_space) if len(each) == 1 and tokenizer.decode(each).strip() == letter
-        ]
-        right = next(iter(single), None)
-        if right is None:
+        found = (ids, after_a_space)
+        single = [each[0] for each in found if len(each) == 1 and tokenizer.decode(each).strip() == letter]
+        if not single:
             with pytest.raises(TokenError, match="no token of"):
                 find_token(checkpoint, letter)
         else:
-            assert find_token(checkpoint, letter) == right, letter
+            assert find_token(checkpoint, letter) == single[0], letter
     known = tokenizer.get_vocab()
     assert find_token(checkpoint, "é") == known["Ã©"] != known.get("é")
     assert find_token(checkpoint, "ł") == known["ÅĤ"] != known.get("ł")
@@ -165,9 +152,8 @@ def test_letters_of_bytes_are_no_text(alphabet: bool, tmp_path: Path) -> None:
     assert (find_token(checkpoint, " the"), find_token(checkpoint, " ")) == (known["Ġthe"], known["Ġ"])
     if alphabet:
         assert find_token(checkpoint, "<0xE9>") == known["é"]
-        with pytest.raises(
-            TokenError, match=r"splits it into 2: '<0xC3>' .*\n.*writes '<0xFC>' \(#\d+\) so: pass that id"
-        ):
+        message = r"splits it into 2: '<0xC3>' .*\n.*writes '<0xFC>' \(#\d+\) so: pass that id"
+        with pytest.raises(TokenError, match=message):
             find_token(checkpoint, "ü")
 
 
@@ -176,7 +162,6 @@ def test_the_tokenizer_says_what_a_text_is(tmp_path: Path) -> None:
     pieces = [("<unk>", 0.0), ("▁", -3.0), ("king", -1.0), ("▁king", -2.0), ("<0x0A>", -9.0), ("s", -4.0)]
     unigram = Tokenizer(models.Unigram(pieces, 0, byte_fallback=False))
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    (tmp_path / "a").mkdir()
     checkpoint = saved(tmp_path / "a", [], unigram, rows=6)
     for text, number in (("king", 3), ("▁king", 3), ("▁", 1), ("<0x0A>", 4), ("<unk>", 0), ("s", 5)):
         assert find_token(checkpoint, text) == number, text
@@ -187,7 +172,6 @@ def test_the_tokenizer_says_what_a_text_is(tmp_path: Path) -> None:
     vocabulary = {"[UNK]": 0, "paris": 1, "##ing": 2, "#": 3, "ing": 4, "[unused0]": 5, "Lyon": 6}
     uncased = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     uncased.normalizer, uncased.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    (tmp_path / "b").mkdir()
     checkpoint = saved(tmp_path / "b", [], uncased, rows=7)
     for text, number in (("Paris", 1), ("PÁRIS", 1), ("##ing", 2), ("ing", 4), ("[unused0]", 5), ("#5", 5)):
         assert find_token(checkpoint, text) == number, text

@@ -1,7 +1,6 @@
 """NumPy's files: what NumPy writes, objects and bombs refused, and every lie of a header."""
 
 import struct
-import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 
 from .damage import refused
@@ -51,15 +49,6 @@ def test_versions(version: Any, tmp_path: Path) -> None:
         else:
             np.lib.format.write_array(file, WEIGHT, version)
     assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), WEIGHT)
-
-
-def test_a_table_alone_is_the_token_table(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", WEIGHT)
-    checkpoint = Checkpoint.open(tmp_path / "x.npy")
-    assert checkpoint.names.guessed
-    assert (checkpoint.token_table, checkpoint.words, checkpoint.config) == ("x", None, None)
-    np.savez(tmp_path / "two.npz", a=WEIGHT, b=WEIGHT)
-    assert Checkpoint.open(tmp_path / "two.npz").token_table is None
 
 
 def header(said: str, size: int = 112, length: int | None = None, magic: bytes = b"\x93NUMPY\1\0") -> bytes:
@@ -118,13 +107,8 @@ def archive(path: Path, *members: tuple[str, bytes], pressed: int = zipfile.ZIP_
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     """A hundred million zeros fit into a hundred thousand bytes."""
-    path = tmp_path / "x.npz"
-    np.savez_compressed(path, x=np.zeros((25_000, 1000), dtype=np.float32))
-    tracemalloc.start()
-    with pytest.raises(ww.errors.CheckpointError, match=r"claims 100,000,128 bytes, compressed to 9.,... of"):
-        Checkpoint.open(path)
-    assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    tracemalloc.stop()
+    np.savez_compressed(path := tmp_path / "x.npz", x=np.zeros((25_000, 1000), dtype=np.float32))
+    refused(path, "claims 100,000,128 bytes, compressed to 9")
 
 
 def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> None:
@@ -169,8 +153,7 @@ def test_a_compressed_array_that_is_shorter_than_the_zip_states(tmp_path: Path) 
         archive.writestr("x.npy", whole[:-4000])
     stated, right = (struct.pack("<I", size) for size in (len(whole) - 4000, len(whole)))
     path.write_bytes(path.read_bytes().replace(stated, right))
-    with pytest.raises(ww.errors.CheckpointError, match="ends before its last number"):
-        Checkpoint.open(path).array("x")
+    refused(path, "ends before its last number", read=lambda path: Checkpoint.open(path).array("x"))
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])

@@ -1,10 +1,12 @@
 """Safetensors: every type, only what is asked for, and every lie of a header."""
 
 import json
+import re
 import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from safetensors.torch import save_file
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import STORED_TYPES
 
 from ...systems import unix
 from .damage import refused
-from .samples import safetensors
+from .samples import safetensors, write_folder
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -32,12 +35,9 @@ def table(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
+    tensors = {"x": table(dtype), "one": table(dtype)[0, 0].clone(), "none": table(dtype)[:0].clone()}
     try:
-        save_file(
-            {"x": table(dtype), "one": table(dtype)[0, 0].clone(), "none": table(dtype)[:0].clone()},
-            path,
-            {"format": "pt"},
-        )
+        save_file(tensors, path, {"format": "pt"})
     except KeyError:
         pytest.skip(f"the installed safetensors does not write {dtype}")
     checkpoint = Checkpoint.open(path)
@@ -49,17 +49,15 @@ def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
     assert (entry.name, entry.file) == ("x", path)
     stored = checkpoint.tensor("x")
     assert stored.dtype == dtype
-    raw = (torch.uint8, stored.contiguous().view(torch.uint8), table(dtype).view(torch.uint8))
-    assert torch.equal(*raw[1:])
+    assert torch.equal(stored.contiguous().view(torch.uint8), table(dtype).view(torch.uint8))
     array = checkpoint.array("x")
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     right = table(dtype).to(wide).numpy()
     assert array.dtype == right.dtype
     assert np.array_equal(array, right)
     for rows in ([7, 0, 0, 3], slice(2, 6), slice(None, None, 3), np.array([1], dtype=np.uint8), [], slice(5, 5)):
-        assert np.array_equal(
-            checkpoint.array("x", rows), right[rows if not isinstance(rows, list) else np.array(rows, int)]
-        )
+        index = np.array(rows, int) if isinstance(rows, list) else rows
+        assert np.array_equal(checkpoint.array("x", rows), right[index])
         assert checkpoint.tensor("x", rows).dtype == dtype
     assert checkpoint.array("one").shape == ()
     assert checkpoint.array("one") == right[0, 0]
@@ -67,15 +65,13 @@ def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "table.weights").write_bytes(safetensors({"x": ("F32", (2, 3), bytes(24))}))
+    (tmp_path / "table.weights").write_bytes(safetensors({"x": np.zeros((2, 3))}))
     checkpoint = Checkpoint.open(tmp_path / "table.weights")
     assert (checkpoint.format, checkpoint.array("x").shape) == ("safetensors", (2, 3))
 
 
 def test_packed_numbers_are_listed_and_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors({"x": ("F4", (3, 4), bytes(6))}))
-    checkpoint = Checkpoint.open(path)
+    checkpoint = Checkpoint.open(write_folder(tmp_path, {"x": ("F4", (3, 4), bytes(6))}))
     assert checkpoint.tensors["x"].bytes == 6
     with pytest.raises(ww.errors.CheckpointError, match=r"'x' is stored as float4_e2m1: its values are packed"):
         checkpoint.array("x")
@@ -96,6 +92,20 @@ def test_rows_and_names_that_are_not_there(tmp_path: Path, our_own_checks: None)
             checkpoint.array(name, rows)  # type: ignore[arg-type]
     with pytest.raises(ww.errors.CheckpointError, match=r"no tensor 'wte\.weigth'.\nDid you mean 'wte\.weight'"):
         checkpoint.array("wte.weigth")
+
+
+@pytest.mark.parametrize("name", [name for name in STORED_TYPES if re.match(r"b?float(8|16)", name)])
+def test_all_numbers_of_eight_and_sixteen_bits(name: str) -> None:
+    """Widened by torch, to float64, each is exact; of a signaling NaN a quiet one is made."""
+    kind, dtype = STORED_TYPES[name], getattr(torch, name)
+    assert kind.widen is not None
+    bits = np.arange(256, dtype=np.uint8) if kind.bytes == 1 else np.arange(65536, dtype=np.uint16).view(np.int16)
+    right = torch.from_numpy(bits).view(dtype).to(torch.float64).numpy()
+    result = kind.widen(bits.view(kind.stored))
+    assert result.dtype == np.float32
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(result.astype(np.float64), right, equal_nan=True)
+    assert np.array_equal(np.signbit(result) | np.isnan(right), np.signbit(right) | np.isnan(right))
 
 
 # What a header may claim
@@ -159,8 +169,7 @@ def test_claims(said: Any, message: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors({"x": ("F32", (2, 3), bytes(24))}))
+    path = write_folder(tmp_path, {"x": np.zeros((2, 3))}) / "model.safetensors"
     checkpoint = Checkpoint.open(path)
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(ww.errors.CheckpointError, match="became shorter"):
@@ -201,24 +210,15 @@ def test_a_row_of_a_large_checkpoint_costs_its_own_size(tmp_path: Path) -> None:
 
 
 def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors({"x": ("F32", (2, 3), bytes(24))}))
-
-    def full(*_: Any, **__: Any) -> None:
-        raise MemoryError
-
-    checkpoint = Checkpoint.open(path)
-    monkeypatch.setattr("whatwhere.models.checkpoint.base.np.empty", full)
-    with pytest.raises(
-        ww.errors.CheckpointError, match=r"'x' needs 24 bytes, more than is free.\nRead some of its rows"
-    ):
+    checkpoint = Checkpoint.open(write_folder(tmp_path, {"x": np.zeros((2, 3))}))
+    monkeypatch.setattr("whatwhere.models.checkpoint.base.np.empty", Mock(side_effect=MemoryError))
+    message = r"'x' needs 24 bytes, more than is free.\nRead some of its rows"
+    with pytest.raises(ww.errors.CheckpointError, match=message):
         checkpoint.array("x")
 
 
 def test_widening_costs_little_beyond_the_array(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors({"x": ("BF16", (4096, 1024), bytes(2**23))}))
-    checkpoint = Checkpoint.open(path)
+    checkpoint = Checkpoint.open(write_folder(tmp_path, {"x": ("BF16", (4096, 1024), bytes(2**23))}))
     tracemalloc.start()
     result = checkpoint.array("x")
     peak = tracemalloc.get_traced_memory()[1]

@@ -25,50 +25,35 @@ ODD = [
     "\u200b\ufeff\x00\x07 a\ufffd 🙂👍🏽 ok", "<x> [UNK] [MASK]a <mask> b", "[CLS] a [SEP]", "<s>a</s> <pad> <unk>",
     "<|endoftext|>a<|startoftext|> B", "a</w> b", "",
 ]  # fmt: skip
-SPECIAL = [
-    "<s>",
-    "</s>",
-    "<unk>",
-    "<pad>",
-    "<mask>",
-    "<|endoftext|>",
-    "<|startoftext|>",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[PAD]",
-    "[MASK]",
-]
+SPECIAL = ["<s>", "</s>", "<unk>", "<pad>", "<mask>", "<|endoftext|>", "<|startoftext|>",
+           "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]  # fmt: skip
 
 
-def byte_pairs(folder: Path) -> int:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=letters, show_progress=False, special_tokens=SPECIAL)
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    tokenizer.model.save(str(folder))
-    return int(tokenizer.get_vocab_size())
-
-
-def wordpiece(folder: Path) -> int:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    texts = [*CORPUS, *(text.lower() for text in CORPUS), "deja vu naive aei"]
-    trainer = trainers.WordPieceTrainer(vocab_size=300, show_progress=False, special_tokens=SPECIAL)
+def trained(folder: Path, tokenizer: Tokenizer, splitter: Any, trainer: Any, texts: list[str] = CORPUS) -> int:
+    """Train a vocabulary, save its files, and return its size."""
+    tokenizer.pre_tokenizer = splitter
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.model.save(str(folder))
     return int(tokenizer.get_vocab_size())
 
 
+def byte_pairs(folder: Path) -> int:
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=letters, show_progress=False, special_tokens=SPECIAL)
+    return trained(folder, Tokenizer(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=False), trainer)
+
+
+def wordpiece(folder: Path) -> int:
+    trainer = trainers.WordPieceTrainer(vocab_size=300, show_progress=False, special_tokens=SPECIAL)
+    pieces, texts = models.WordPiece(unk_token="[UNK]"), [*CORPUS, *map(str.lower, CORPUS), "deja vu naive aei"]
+    return trained(folder, Tokenizer(pieces), pre_tokenizers.BertPreTokenizer(), trainer, texts)
+
+
 def saved(folder: Path, rows: int, model_type: str | None, **files: Any) -> Checkpoint:
     """Save a table with a configuration and more small files."""
-    content = samples.safetensors({"wte.weight": ("F32", (rows, 1), np.zeros(rows, np.float32).tobytes())})
-    (folder / "model.safetensors").write_bytes(content)
     config = {"vocab_size": rows} | ({} if model_type is None else {"model_type": model_type})
-    for name, value in {"config": config, **files}.items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
-    return Checkpoint.open(folder)
+    beside = {f"{name}__json": value for name, value in {"config": config, **files}.items()}
+    return Checkpoint.open(samples.write_folder(folder, {"wte.weight": np.zeros((rows, 1))}, **beside))
 
 
 def agree(checkpoint: Checkpoint) -> None:
@@ -80,9 +65,8 @@ def agree(checkpoint: Checkpoint) -> None:
         assert built.encode(text).ids == auto(text)["input_ids"], text
         pair = auto(text, "the cat")
         assert built.encode(text, "the cat").ids == pair["input_ids"]
-    assert {
-        token.content: n for n, token in built.get_added_tokens_decoder().items()
-    }.items() <= auto.get_vocab().items()
+    added = {token.content: n for n, token in built.get_added_tokens_decoder().items()}
+    assert added.items() <= auto.get_vocab().items()
     words = checkpoint.words or []
     assert all(words[n] == token for token, n in built.get_vocab().items() if n < len(words))
 
@@ -106,23 +90,19 @@ def test_they_encode_as_in_transformers(model_type: str, settings: dict[str, Any
     agree(saved(tmp_path, rows, model_type, **({"tokenizer_config": settings} if settings else {})))
 
 
-def test_added_and_special_tokens_of_older_files(tmp_path: Path) -> None:
-    rows = byte_pairs(tmp_path)
-    older = {
-        "added_tokens": {"<b>": rows + 1, "<x>": rows, "[tool]": rows + 2},
-        "special_tokens_map": {"additional_special_tokens": ["[tool]"], "pad_token": "<pad>", "eos_token": ADDED},
-    }
-    checkpoint = saved(tmp_path, rows + 3, "gpt2", **older)
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_added_and_special_tokens_of_older_files(kind: str, tmp_path: Path) -> None:
+    """They are in files of their own, or in tokenizer_config.json."""
+    rows = (byte_pairs if kind == "gpt2" else wordpiece)(tmp_path)
+    files: dict[str, Any] = {"tokenizer_config": {"added_tokens_decoder": {
+        str(rows): ADDED, str(rows + 1): ADDED | {"content": "<b>"},
+        str(rows + 2): ADDED | {"content": "[tool]", "special": True}}}}  # fmt: skip
+    if kind == "gpt2":
+        special = {"additional_special_tokens": ["[tool]"], "pad_token": "<pad>", "eos_token": ADDED}
+        files = {"added_tokens": {"<b>": rows + 1, "<x>": rows, "[tool]": rows + 2}, "special_tokens_map": special}
+    checkpoint = saved(tmp_path, rows + 3, kind, **files)
     agree(checkpoint)
     assert (checkpoint.words or [])[rows:] == ["<x>", "<b>", "[tool]"]
-
-
-def test_the_added_tokens_of_tokenizer_config_come_first(tmp_path: Path) -> None:
-    rows = wordpiece(tmp_path)
-    decoder = {str(rows): ADDED, str(rows + 1): ADDED | {"content": "[b]", "special": True}}
-    checkpoint = saved(tmp_path, rows + 2, "bert", tokenizer_config={"added_tokens_decoder": decoder})
-    agree(checkpoint)
-    assert (checkpoint.words or [])[rows:] == ["<x>", "[b]"]
 
 
 @pytest.mark.parametrize(

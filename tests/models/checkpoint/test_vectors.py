@@ -119,10 +119,8 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         (binary()[:-4] + b"\n\n", "no word and 4 numbers are left for row 6"),
         (binary() + b"x", "2 bytes follow the 7 vectors"),
         (BOM + b"the 1 2 3 4\n" * 101 + b"sat 1 2 3\n", "line 102: it has 3 numbers"),
-        *(
-            (b"2 2\ncat 1 2\nsat 3 " + number + b"\n", f"line 3: '{number.decode()}' is not a number")
-            for number in (b"1_0", b"1_000.5", b"1e1_0", b"0x10")
-        ),
+        *((b"2 2\ncat 1 2\nsat 3 " + number + b"\n", f"line 3: '{number.decode()}' is not a number")
+          for number in (b"1_0", b"1_000.5", b"1e1_0", b"0x10")),
         (b"cat!1.0 2.0 3.0\n. . . 1.0 2.0 3.0\ndog 1.0 2.0 3.0\n", "line 2: it has more than 2 numbers"),
         ((793_712_314).to_bytes(4, "little") + bytes(100), "a model of fastText"),
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "it is HDF5"),
@@ -157,12 +155,10 @@ def test_pickles_of_gensim(tmp_path: Path, protocol: int) -> None:
     model = models.Word2Vec([["a", "b"]] * 9, vector_size=4, min_count=1)
     model.save(str(tmp_path / "w.model"), pickle_protocol=protocol)
     model.wv.save(str(tmp_path / "v.kv"), separately=["vectors"], pickle_protocol=protocol)
-    for name, loaded in (("w.model", r"Word2Vec\.load\(PATH\)\.wv"), ("v.kv", r"KeyedVectors\.load\(PATH\)")):
+    for name, loaded in (("w.model", "Word2Vec.load(PATH).wv"), ("v.kv", "KeyedVectors.load(PATH)")):
         for allowed in (False, True):
-            with pytest.raises(ww.errors.CheckpointError, match=rf"{loaded}\.save_word2vec_format"):
-                Checkpoint.open(tmp_path / name, allow_pickle=allowed)
-    assert np.array_equal(
-        (vectors := Checkpoint.open(tmp_path / "v.kv.vectors.npy")).array(vectors.token_table), model.wv.vectors
-    )
+            refused(tmp_path / name, f"{loaded}.save_word2vec_format", allow_pickle=allowed)
+    vectors = Checkpoint.open(tmp_path / "v.kv.vectors.npy")
+    assert np.array_equal(vectors.array(vectors.token_table), model.wv.vectors)
     with pytest.raises(ww.errors.TokenError, match="save_word2vec_format"):
         ww.neighbors(tmp_path / "v.kv.vectors.npy", "a")

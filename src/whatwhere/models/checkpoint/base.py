@@ -34,16 +34,12 @@ _COMPUTED = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor as the header describes it; those of each format read their rows.
-
-    Its shape has the rows first, its dtype is named as in torch, or in GGUF if it is quantized; a text file has 0 bytes
-    of it.
-    """
+    """A tensor as the header describes it; those of each format read their rows."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
+    shape: tuple[int, ...]  # rows first
+    dtype: str  # as torch names it, or GGUF if it is quantized
+    bytes: int  # in the file; 0 of text
     file: Path
 
     def array(self, rows: Chosen | None) -> np.ndarray:
@@ -71,20 +67,16 @@ class Computed(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The contents of a file or folder, read from its headers: its tensors in the order of the file, and the rest.
-
-    `words` returns the tokens as strings, `tokenizer` builds what reads texts or returns why there is none,
-    `token_table` is named where the format determines it, and `adapter` is a part of a sentence: of what it is one.
-    """
+    """The contents of a file or folder, read from its headers."""
 
     format: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Entry]  # in the order of the file
     words: Callable[[], list[str] | None] = lambda: None
     config: Json | None = None
     metadata: Json = field(default_factory=dict)
-    tokenizer: Callable[[], "Tokenizer | str"] = lambda: NO_TOKENIZER
-    token_table: str | None = None
-    adapter: str = ""
+    tokenizer: Callable[[], "Tokenizer | str"] = lambda: NO_TOKENIZER  # or why there is none
+    token_table: str | None = None  # its name, where the format determines it
+    adapter: str = ""  # "an adapter of" and its base
 
 
 def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
@@ -139,31 +131,31 @@ def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple
 
 # Stored types
 
-QUANTIZED = {
-    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q8_1": (32, 40),
-    "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210),
-    "Q8_K": (256, 292), "IQ2_XXS": (256, 66), "IQ2_XS": (256, 74), "IQ3_XXS": (256, 98), "IQ1_S": (256, 50),
-    "IQ4_NL": (32, 18), "IQ3_S": (256, 110), "IQ2_S": (256, 82), "IQ4_XS": (256, 136), "IQ1_M": (256, 56),
-    "TQ1_0": (256, 54), "TQ2_0": (256, 66), "MXFP4": (32, 17), "NVFP4": (64, 36), "Q1_0": (128, 18),
+GGUF_TYPES: dict[int, tuple[str, int, int]] = {
+    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56),
+    34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
 }  # fmt: skip
-"""Quantized types of GGUF -> values of a block, and its bytes."""
+"""GGUF's number of a quantized type -> its name, the values of a block, and its bytes."""
+QUANTIZED = frozenset(name for name, _, _ in GGUF_TYPES.values())
 
 _Widen = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class StoredType:
-    """NumPy's types of the stored bytes and of the values that `widen` makes of them, and the sizes of a block.
-
-    None widens where they are the same, or `packed` across the borders of rows, with scales in other tensors.
-    """
+    """NumPy's types of the stored bytes and of the values that `widen` makes of them, and the sizes of a block."""
 
     stored: str
     wide: str
-    block: int = 1
+    block: int = 1  # its values
     bytes: int = 1
-    widen: _Widen | None = None
-    packed: bool = False
+    widen: _Widen | None = None  # None where the types are equal, or packed
+    packed: bool = False  # across the borders of rows, with scales in other tensors
 
     def size(self, shape: tuple[int, ...]) -> int | None:
         """Compute the size of a shape in bytes; None if rows are not a whole number of blocks."""
@@ -228,8 +220,8 @@ STORED_TYPES: dict[str, StoredType] = {
     "float6_e2m3": StoredType("uint8", "float32", 4, 3, packed=True),
     "float6_e3m2": StoredType("uint8", "float32", 4, 3, packed=True),
     **{
-        name: StoredType("uint8", "float32", *sizes, widen=partial(_dequantized, name))
-        for name, sizes in QUANTIZED.items()
+        name: StoredType("uint8", "float32", block, size, widen=partial(_dequantized, name))
+        for name, block, size in GGUF_TYPES.values()
     },
 }  # fmt: skip
 """Every type that can be listed, by its name in torch, or in GGUF if it is quantized."""
@@ -240,10 +232,7 @@ STORED_TYPES: dict[str, StoredType] = {
 
 @dataclass(frozen=True, slots=True)
 class ByteRange(Entry):
-    """A tensor that a file stores as one range of bytes, of which only the requested rows are read and widened.
-
-    Files are read rather than mapped: one may shrink, or be at a server.
-    """
+    """A tensor that is one range of bytes of a file, which is read, not mapped: it may shrink, or be at a server."""
 
     source: File
     offset: int
@@ -363,17 +352,13 @@ class InTorch(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Entry):
-    """A tensor that is stored in parts.
-
-    `rows` computes some of its rows, None where no rule for them is known; `why` says of what it is made, or why not,
-    behind its name; `parameters` counts the numbers that are learned, None as many as the whole has.
-    """
+    """A tensor that is stored in parts."""
 
     parts: tuple[str, ...]
-    rows: Callable[[Chosen], np.ndarray] | None
-    why: str
+    rows: Callable[[Chosen], np.ndarray] | None  # computes some; None where no rule for them is known
+    why: str  # behind its name: of what it is made, or why it is not read
     way_out: str = "Dequantize it by the library that wrote it, and save the model as bfloat16."
-    parameters: int | None = None
+    parameters: int | None = None  # how many numbers are learned; None is all
 
     @classmethod
     def of(cls, name: str, shape: tuple[int, ...], dtype: str, parts: Sequence[Entry], *more: Any) -> "Combined":

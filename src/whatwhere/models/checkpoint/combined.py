@@ -58,10 +58,8 @@ def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents
 
 
 def model2vec(contents: Contents) -> Contents:
-    """Return contents in which the table of model2vec has a row for each token: embeddings[mapping[i]] * weights[i].
-
-    Its numbers of 8 bits are the numbers that the model averages, without a scale.
-    """
+    """Return contents in which the table of model2vec has a row for each token: embeddings[mapping[i]] * weights[i]."""
+    # Its numbers of 8 bits are the numbers that the model averages, without a scale.
     table, mapping, weights = (contents.entries.get(name) for name in ("embeddings", "mapping", "weights"))
     config = contents.config or {}
     ours = config.get("model_type") == "model2vec" or mapping is not None
@@ -284,7 +282,6 @@ class _Module:
 
     @property
     def end(self) -> str:
-        """The end of the name of the codes."""
         return self.codes.name[len(self.name) + 1 :]
 
     @property
@@ -296,7 +293,6 @@ class _Module:
         return known or len(self.codes.shape) == 2
 
     def read(self, entry: Entry, rows: Chosen) -> np.ndarray:
-        """Return rows of a tensor; a scalar has one."""
         return np.atleast_1d(entry.array(rows if entry.shape else None))
 
 
@@ -431,12 +427,15 @@ def _block(module: _Module, scale: Entry) -> tuple[int, int]:
     if shape in ((rows,), (rows, 1)):
         return 1, max(dim, 1)
     stated = module.settings.get("weight_block_size") or _DEFAULT_BLOCK
-    whole = isinstance(stated, list | tuple) and len(stated) == 2 and all(is_whole_number(n) and n for n in stated)
-    if whole and shape == (ceil(rows / stated[0]), ceil(dim / stated[1])):
+    if _is_pair(stated) and all(stated) and shape == (ceil(rows / stated[0]), ceil(dim / stated[1])):
         return stated[0], stated[1]
     if len(shape) == 2 and shape[0] == rows and shape[1] and dim % shape[1] == 0:
         return 1, dim // shape[1]
     raise Unread(f"has the shape {module.codes.shape}, to which its scale of the shape {shape} does not fit")
+
+
+def _is_pair(stated: object) -> bool:
+    return isinstance(stated, list | tuple) and len(stated) == 2 and all(map(is_whole_number, stated))
 
 
 # What is known of the shapes of the others
@@ -461,8 +460,7 @@ def _shape_of_unread(module: _Module) -> tuple[int, ...]:
             state = next(entry for end, entry in beside.items() if end.startswith(_QUANT_STATE))
             text = bytes(module.read(state, range(min(prod(state.shape), _MAX_STATE_BYTES))).astype(np.uint8))
             stated = parse_json(text, state.name).get("shape")
-        whole = isinstance(stated, list) and len(stated) == 2 and all(is_whole_number(n) for n in stated)
-        if whole and prod(stated) <= 64 * max(codes.bytes, 1):
+        if _is_pair(stated) and prod(stated) <= 64 * max(codes.bytes, 1):
             return tuple(stated)
     except (CheckpointError, StopIteration):
         pass

@@ -25,14 +25,11 @@ _COMMA, _COLON, _BRACKET = 72, 330, 80
 
 
 class File:
-    """The path and size of a regular file, which is not kept open; or of one at huggingface.co, behind a pointer.
-
-    Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes, which may never
-    end, are rejected, and so are pointers of Git LFS.
-    """
+    """The path and size of a regular file, which is not kept open; or of one at huggingface.co, behind a pointer."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        # Links are followed: the cache of Hugging Face consists of them. Devices and pipes may never end.
         try:
             status = self.path.stat()
         except (OSError, ValueError) as problem:

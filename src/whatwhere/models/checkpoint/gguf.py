@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any, final
 
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import ByteRange, Contents, checked_size, require_adjacent
+from whatwhere.models.checkpoint.base import GGUF_TYPES, ByteRange, Contents, checked_size, require_adjacent
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_beside
 
 TYPES = {
-    0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
-    11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
-    19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "int8", 25: "int16", 26: "int32",
-    27: "int64", 28: "float64", 29: "IQ1_M", 30: "bfloat16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
-    41: "Q1_0",
+    0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16",
+    **{number: name for number, (name, _, _) in GGUF_TYPES.items()},
 }  # fmt: skip
 """GGUF's number of a type -> its name in STORED_TYPES."""
 

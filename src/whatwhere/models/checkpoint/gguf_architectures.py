@@ -59,36 +59,22 @@ Pairs = Literal["interleaved", "half"]
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture of GGUF.
+    """One architecture of GGUF."""
 
-    Args:
-        model_type: that of transformers with the same positions.
-        pairs: which features of a query or key are a pair in the file: llama.cpp's NORM is interleaved, NEOX half;
-            None without rotation. Where transformers has halves and llama.cpp NORM, its converter permutes rows.
-        keys: key of GGUF -> key of transformers.
-        fraction_key: of the part of a head that is rotated; None if `keys` has one of the features themselves.
-        settings: of transformers, as the code of llama.cpp implies them.
-        pattern: whether `attention.sliding_window_pattern` tells layers with a window, else the model type.
-        full_first: whether a period of it begins with the layer without a window.
-        windowed_type: model type of files that have a window, if it is another.
-        recurrent: type of layers that have 0 key heads; None if heads cannot differ, "" if types are not told apart.
-        needs_window: whether llama.cpp refuses headers without a window.
-        causal: whether tokens attend to earlier ones only.
-        part: the part of a model of two parts that the file has.
-    """
-
-    model_type: str
+    model_type: str  # that of transformers with the same positions
+    # Features of a query or key that are a pair in the file: llama.cpp's NORM is interleaved, NEOX half; None does not
+    # rotate. Where transformers has halves and llama.cpp NORM, its converter permutes rows.
     pairs: Pairs | None
-    keys: Mapping[str, str] = field(default_factory=lambda: LLAMA)
-    fraction_key: str | None = "partial_rotary_factor"
-    settings: Mapping[str, object] = field(default_factory=dict)
-    pattern: bool = False
-    full_first: bool = False
-    windowed_type: str | None = None
-    recurrent: str | None = None
-    needs_window: bool = False
+    keys: Mapping[str, str] = field(default_factory=lambda: LLAMA)  # of GGUF -> of transformers
+    fraction_key: str | None = "partial_rotary_factor"  # None if `keys` has one of the rotated features themselves
+    settings: Mapping[str, object] = field(default_factory=dict)  # of transformers, implied by llama.cpp's code
+    pattern: bool = False  # `attention.sliding_window_pattern` tells layers with a window, else the model type
+    full_first: bool = False  # a period of it begins with the layer without a window
+    windowed_type: str | None = None  # model type of files that have a window, if it is another
+    recurrent: str | None = None  # type of layers with 0 key heads; None if heads cannot differ, "" if types do not
+    needs_window: bool = False  # llama.cpp refuses headers without a window
     causal: bool = True
-    part: Literal["encoder"] | None = None
+    part: Literal["encoder"] | None = None  # that the file has, of a model of two
 
 
 def _llama(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:

@@ -55,9 +55,7 @@ def is_name(path: str | Path) -> bool:
 def locate(path: str | Path) -> Path:
     """Return the local path for a path or a name: what is here, else a model in the cache, else one at huggingface.co.
 
-    The cache is the one that transformers and `hf download` fill. What it lacks is read from huggingface.co, where the
-    name has two parts and the package huggingface_hub may go online. Where nothing can be looked up, the path itself
-    is returned, and whoever opens it says so.
+    Where nothing can be looked up, the path itself is returned, and whoever opens it says so.
     """
     if not is_name(path):
         return Path(path)

@@ -14,10 +14,9 @@ from whatwhere import large_arrays
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.escape import byte_alphabet, quoted, readable_token, shown_token
 from whatwhere.large_arrays import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
-from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.folder import TABLE
-from whatwhere.models.token_types import BYTE, Marking, marking, texts
+from whatwhere.models.model_text import BYTE, Marking, marking, texts
 from whatwhere.what.text import ids_of_each, single_token
 
 TABLES = ("input", "output")
@@ -32,18 +31,14 @@ _MAX_LENGTH_DIFFERENCE = 2
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The finite rows of a table, their ids and their tokens.
-
-    Rows with NaN or infinity, whose ids are `broken`, have no distance to any row and are excluded. Tokens, by id and
-    as the vocabulary writes them, may be fewer than rows.
-    """
+    """The finite rows of a table, their ids and their tokens."""
 
     name: str
     dtype: str
     weight: np.ndarray
     ids: Int64[np.ndarray, " rows"]
-    broken: Int64[np.ndarray, " broken"]
-    words: Sequence[str]
+    broken: Int64[np.ndarray, " broken"]  # of rows with NaN or infinity, which have no distance to any
+    words: Sequence[str]  # by id, as the vocabulary writes them; may be fewer than rows
 
     def word(self, row: int) -> str:
         """Return the name of a row: its token, or #id if no token has this id."""
@@ -143,7 +138,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
     table = checkpoint.token_table
     if which == "input":
         if table is None:
-            tables = [name for name, entry in checkpoint.tensors.items() if _is_table(entry)]
+            tables = [name for name, entry in checkpoint.tensors.items() if len(entry.shape) == 2]
             more = f" and {len(tables) - 6:,} more" if len(tables) > 6 else ""
             named = ", ".join(map(quoted, tables[:6])) or "none"
             raise checkpoint.without_table(f"Pass its name: --table NAME, of {named}{more}.")
@@ -157,7 +152,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
                 f"{checkpoint.path} has no output projection: no tensor in it maps to logits.\nPass --table input."
             )
         return output
-    if not _is_table(entry := checkpoint.entry(which)):
+    if len((entry := checkpoint.entry(which)).shape) != 2:
         raise SettingError(
             f"{quoted(which)} has the shape {entry.shape}, but a table has (rows, dim).\n"
             "Pass --table input, output, or the name of a tensor of two dimensions."
@@ -195,10 +190,6 @@ def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
     for part in row_blocks(shape[0], rows_at_a_time(shape[1])):
         table[part] = checkpoint.array(name, part)
     return table
-
-
-def _is_table(entry: Entry) -> bool:
-    return len(entry.shape) == 2
 
 
 def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | None:

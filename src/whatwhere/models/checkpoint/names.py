@@ -42,16 +42,13 @@ _WITH_HEAD = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMask
 
 @dataclass(frozen=True)
 class Names:
-    """The names of the tensors of the input layer and of the output projection; None if there is no such tensor.
-
-    `guessed`: the token table was identified by its number of rows rather than its name.
-    """
+    """The names of the tensors of the input layer and of the output projection; None if there is no such tensor."""
 
     token_table: str | None = None
     output_projection: str | None = None
     position_table: str | None = None
     segment_table: str | None = None
-    guessed: bool = False
+    guessed: bool = False  # the token table was identified by its number of rows rather than its name
 
 
 def find_names(
@@ -118,6 +115,7 @@ def _by_rows(tables: Mapping[str, Sequence[int]], num_tokens: int | None) -> str
 # Tables that token ids select beside the token table
 
 Kind = Literal["per layer", "factorized", "values", "hashed n-grams"]
+"""Gemma 3n's; ALBERT's narrow table and its projection; NeoMME's for the values of attention; Qwen4-Exp's and BLT's."""
 Tables = Mapping[str, Entry]
 
 _FACTORS: Mapping[str, str] = {
@@ -150,35 +148,20 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|blocks|h)\.(\d+)\.")
 
 @dataclass(frozen=True)
 class TokenTable:
-    """A table that token ids select, beside the token table or as a factor of it, as the headers describe it.
+    """A table that token ids select, beside the token table or as a factor of it, as the headers describe it."""
 
-    Args:
-        name: of its first tensor.
-        kind: `per layer`, a vector for each layer (Gemma 3n); `factorized`, a narrow token table and a projection
-            (ALBERT); `values`, vectors for the values of attention (NeoMME); or `hashed n-grams` (Qwen4-Exp, BLT).
-        form: which model's names it has: "gemma", "factors", "neomme", "nanogpt", "qwen4_exp", "blt", "engram",
-            "longcat".
-        tensors: of its rows, in their order; one, unless the table is stored in parts.
-        others: other tensors that belong to it, by what they are, such as `projection`.
-        rows, features: of the table; parts together.
-        parameters, bytes: of the table alone, without the others; 0 bytes in a text file.
-        dtype: the stored types.
-        layer: the layer that has it, counted from 0; None where the name does not say one.
-        between: what comes between the factors; "" where nothing does.
-    """
-
-    name: str
+    name: str  # of its first tensor
     kind: Kind
-    form: str
-    tensors: tuple[str, ...]
-    others: Mapping[str, str]
+    form: str  # whose names it has: "factors", or a row of _FORMS
+    tensors: tuple[str, ...]  # of its rows, in their order; one, unless the table is stored in parts
+    others: Mapping[str, str]  # other tensors that belong to it, by what they are, such as `projection`
     rows: int
     features: int
-    parameters: int
+    parameters: int  # of the table alone, without the others, as bytes
     bytes: int
-    dtype: str
-    layer: int | None = None
-    between: str = ""
+    dtype: str  # or several, with commas
+    layer: int | None = None  # counted from 0; None where the name does not say one
+    between: str = ""  # what comes between the factors
 
 
 def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTable, ...]:

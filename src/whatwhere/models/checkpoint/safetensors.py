@@ -49,6 +49,16 @@ def is_safetensors(head: bytes) -> bool:
 def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
     """Read the header: the byte range of each tensor by name, and the metadata."""
     file = File(path)
+    header, metadata, begin = _read_header(file)
+    header.pop("__metadata__", None)
+    # What has been read of the header is dropped, so that a tensor is not described twice in memory.
+    ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
+    require_adjacent(file, ranges.values(), begin)
+    return ranges, metadata
+
+
+def _read_header(file: File) -> tuple[dict[str, Any], Json, int]:
+    """Return the header, its metadata, and where the tensors begin."""
     if file.size < 8:
         raise file.damaged(f"it has {file.size} bytes, but safetensors begin with a length of 8")
     length = int.from_bytes(file.head(8), "little")
@@ -57,15 +67,10 @@ def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
             f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)"
         )
     header = dict(parse_json(file.read(8, length), f"{file.path}: the header", TIMES * file.size + BASE))
-    metadata = header.pop("__metadata__", None)
-    metadata = {} if metadata is None else metadata  # MLX writes null
+    metadata = {} if (stated := header.get("__metadata__")) is None else stated  # MLX writes null
     if not isinstance(metadata, dict):
         raise file.damaged("__metadata__ in its header is not an object")
-    begin = 8 + length
-    # What has been read of the header is dropped, so that a tensor is not described twice in memory.
-    ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
-    require_adjacent(file, ranges.values(), begin)
-    return ranges, metadata
+    return header, metadata, 8 + length
 
 
 def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
@@ -143,12 +148,10 @@ def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], 
 
 def require_checksum(path: Path, schema: Schema) -> None:
     """Raise CheckpointError unless a file of ours has the checksum that it states; an earlier version has none."""
-    _, metadata = read_header(path)
     file = File(path)
-    begin = 8 + int.from_bytes(file.head(8), "little")
+    header, metadata, begin = _read_header(file)
     if CHECKSUM not in metadata and metadata.get("version") != str(schema.version):
         return
-    header = parse_json(file.read(8, begin - 8), f"{path}: the header")
     with file.opened() as stream:
         chunks = (stream.read(at, min(_CHUNK, file.size - at)) for at in range(begin, file.size, _CHUNK))
         found = _checksum(header, chunks)

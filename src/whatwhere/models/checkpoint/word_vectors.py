@@ -303,9 +303,8 @@ def is_projector(folder: Path) -> bool:
     return _first(folder, _VECTOR_NAMES) is not None
 
 
-def open_projector(path: str | Path) -> Contents:
+def open_projector(path: Path) -> Contents:
     """Read the shape of a file of vectors; its labels are in metadata.tsv, or in a file with the suffix _metadata."""
-    path = Path(path)
     path = (_first(path, _VECTOR_NAMES) or path) if path.is_dir() else path
     file = File(path)
     begin = _first_byte(file)

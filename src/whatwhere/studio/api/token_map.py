@@ -26,7 +26,7 @@ from whatwhere.analysis.token_map import (
 from whatwhere.errors import SettingError, TokenError
 from whatwhere.large_arrays import sample_rows
 from whatwhere.models.checkpoint.lookup import Table, find_token, spellings
-from whatwhere.models.token_types import TOKEN_TYPES
+from whatwhere.models.model_text import TOKEN_TYPES
 from whatwhere.report.section import Section
 from whatwhere.report.text import percent
 from whatwhere.studio.api.settings import ExportedView, columns, query

@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 from transformers.models.gpt2 import tokenization_gpt2
 
-from whatwhere.models.token_types import (
-    MIXED,
-    NO_LETTERS,
-    TOKEN_TYPES,
-    marking,
-    scripts,
-    texts,
-    token_types,
-)
+from whatwhere.models.model_text import MIXED, NO_LETTERS, TOKEN_TYPES, marking, scripts, texts, token_types
 from whatwhere.what.text import byte_alphabet
 
 
@@ -96,5 +88,4 @@ def test_a_real_vocabulary(minilm: Path) -> None:
     continued = [word for word, kind in zip(words, named, strict=True) if kind == "continuation"]
     assert continued
     assert all(word.startswith("##") for word in continued)
-    letters = [word for word in words if word.startswith("##") and word[2:].isalpha()]
-    assert set(letters) <= set(continued)
+    assert {word for word in words if word.startswith("##") and word[2:].isalpha()} <= set(continued)
