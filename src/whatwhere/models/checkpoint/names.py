@@ -115,7 +115,6 @@ def _by_rows(tables: Mapping[str, Sequence[int]], num_tokens: int | None) -> str
 # Tables that token ids select beside the token table
 
 Kind = Literal["per layer", "factorized", "values", "hashed n-grams"]
-"""Gemma 3n's; ALBERT's narrow table and its projection; NeoMME's for the values of attention; Qwen4-Exp's and BLT's."""
 Tables = Mapping[str, Entry]
 
 _FACTORS: Mapping[str, str] = {
@@ -151,15 +150,15 @@ class TokenTable:
     """A table that token ids select, beside the token table or as a factor of it, as the headers describe it."""
 
     name: str  # of its first tensor
-    kind: Kind
-    form: str  # whose names it has: "factors", or a row of _FORMS
+    kind: Kind  # a vector for each layer, a narrow table and a projection, values of attention, or hashed n-grams
+    form: str  # whose names: "gemma", "factors", "neomme", "nanogpt", "qwen4_exp", "blt", "engram" or "longcat"
     tensors: tuple[str, ...]  # of its rows, in their order; one, unless the table is stored in parts
     others: Mapping[str, str]  # other tensors that belong to it, by what they are, such as `projection`
-    rows: int
+    rows: int  # of all parts together
     features: int
-    parameters: int  # of the table alone, without the others, as bytes
-    bytes: int
-    dtype: str  # or several, with commas
+    parameters: int  # of the table alone, without the others
+    bytes: int  # likewise; 0 in a text file
+    dtype: str  # the stored type, or several
     layer: int | None = None  # counted from 0; None where the name does not say one
     between: str = ""  # what comes between the factors
 
