@@ -133,7 +133,6 @@ def test_trying_to_write_leaves_no_trace(tmp_path: Path) -> None:
 
 @pytest.fixture
 def killed() -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another one in a process, which that kills."""
     if not hasattr(os, "fork"):
         pytest.skip("made for Unix: forks")
 

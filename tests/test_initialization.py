@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere as ww
 from tests.laws.cases import variants
+from tests.what.row_adamw.race import train
 from whatwhere.analysis.walkthrough import random_embedding
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.model import name_of
@@ -118,7 +119,6 @@ def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(name: str, o
 
 @pytest.mark.parametrize("row", [row for row in ww.catalogue.values() if row.learned], ids=lambda row: row.name)
 def test_parameters_are_reset_from_a_generator(row: Scheme) -> None:
-    """Built anywhere, also on the meta device, they become those of the generator."""
     expected = random_scheme(row.name, 48, 2, 40, seed=1).state_dict()
     given = {"device": "meta"}
     for where in (row.build(48, 2, 40), row.build(48, 2, 40, **given).to_empty(device="cpu")):
@@ -139,7 +139,6 @@ def test_a_table_from_a_generator_is_the_one_from_the_global_state(init: Any, dt
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("scheme", ["learned", "rotary/t5", "fourier+fope", ("own", own)], ids=name_of)
 def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None:
-    """From two seeds of the one random state, and layers that draw themselves."""
     settings = dataclasses.replace(SETTINGS, tied=tied)
     torch.manual_seed(2_000_003 + 3)
     if isinstance(scheme, str):
@@ -246,23 +245,11 @@ def test_a_table_on_meta_stays_there_when_its_type_changes() -> None:
     assert (model.head.weight.device.type, model.head.weight.dtype) == ("meta", torch.bfloat16)
 
 
-def test_a_tied_projection_survives_a_copy() -> None:
-    model = Model()
-    copied = copy.deepcopy(model)
-    assert copied.tied()
-    assert copied.head.weight is not model.head.weight
-    assert torch.equal(copied.head.weight, model.head.weight)
-
-
 def stepped(model: Model, optimizer: torch.optim.Optimizer) -> None:
-    for ids in ([[1, 2]], [[2, 3]], [[2, 4]]):
-        optimizer.zero_grad()
-        model.layer(torch.tensor(ids)).square().sum().backward()
-        optimizer.step()
+    train(model.layer, optimizer, map(torch.tensor, ([[1, 2]], [[2, 3]], [[2, 4]])))
 
 
 def test_a_tied_projection_survives_a_copy_under_row_adamw() -> None:
-    """Rows that are behind are up to date in the copy, whichever of both is copied first."""
     model, dense = Model(), Model()
     dense.load_state_dict(model.state_dict())
     stepped(model, RowAdamW(model.layer.tokens, lr=0.1))
@@ -278,7 +265,6 @@ def test_a_tied_projection_survives_a_copy_under_row_adamw() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_table_of_row_adamw_is_the_reset_one(dtype: torch.dtype) -> None:
-    """What rows have yet to move belongs to the table before, also to one that was emptied."""
     model = Model().to(dtype)
     optimizer = RowAdamW(model.layer.tokens, lr=0.1)
     for empties in (False, True):

@@ -12,8 +12,7 @@ from jaxtyping import Float64
 
 from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import token_table
-from whatwhere.analysis.analogies import analogy
-from whatwhere.analysis.nearest_neighbors import units
+from whatwhere.analysis.nearest_neighbors import analogy, units
 from whatwhere.analysis.token_map import FOUR_GROUPS, GroupNeighbors, group_neighbors
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table

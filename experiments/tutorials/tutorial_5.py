@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
-from whatwhere.analysis.analogies import analogy
+from whatwhere.analysis.nearest_neighbors import analogy
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters

@@ -119,10 +119,7 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(name: Path) -> Iterator[Path]:
-    """Create a folder that this user alone may open, and remove it at the end of a `with` block.
-
-    What a killed process leaves of it is removed by the next call with the same name.
-    """
+    """Create a folder for this user alone, and remove it at the end of a `with` block, or at the next call."""
     with _locked(name, "part", lambda path: path.mkdir(0o700)) as path:
         try:
             yield path
@@ -131,11 +128,7 @@ def temporary_folder(name: Path) -> Iterator[Path]:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file or a pipe, such as a shell's <(command), for reading, without waiting for somebody to write to it.
-
-    Raises:
-        TextError: If it is a device, which may never end.
-    """
+    """Open a file or a pipe for reading, without waiting for somebody to write to it; TextError for a device."""
     at_once = getattr(os, "O_NONBLOCK", 0)
     opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
     mode = os.fstat(opened.fileno()).st_mode

@@ -22,11 +22,7 @@ _GLOBAL_STATE = RLock()  # reentrant: a scheme that is built within another one 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed PyTorch's global random state within a block, one thread at a time; restore it afterwards.
-
-    Args:
-        seed: as `torch.manual_seed` takes it.
-    """
+    """Seed PyTorch's global random state within a block, one thread at a time; restore it afterwards."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _GLOBAL_STATE, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -34,16 +30,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def reset(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Sample all parameters of a module anew, by the `reset_parameters` of each part that has some.
+    """Sample all parameters of a module anew, by the `reset_parameters` of each part that has some, from a generator.
 
-    Args:
-        module: its parts come before itself. A part without parameters of its own that has `reset_parameters` resets
-            all parts of its own by that.
-        generator: to sample with; None is PyTorch's global random state. A part whose `reset_parameters` takes no
-            generator samples with the global state, seeded from this one.
-
-    Raises:
-        SettingError: If a part has parameters, but no `reset_parameters`.
+    Parts come before what they are in; one without parameters of its own that has `reset_parameters` resets its parts
+    by that. One whose `reset_parameters` takes no generator samples with the global state, seeded from this one.
     """
     reset_parameters = getattr(module, "reset_parameters", None)
     owns = next(module.parameters(recurse=False), None) is not None
@@ -66,37 +56,22 @@ def reset(module: nn.Module, generator: torch.Generator | None = None) -> None:
 
 
 def sample_normal(parameter: Tensor, std: float, generator: torch.Generator | None = None) -> None:
-    """Sample a parameter from N(0, std); of shards, the same numbers as of the whole, for any number of processes.
+    """Sample a parameter from N(0, std).
 
-    Args:
-        parameter: to fill; a DTensor is filled by all processes of its mesh together.
-        generator: to sample with, alike on all processes; None is PyTorch's global random state, of the first process.
+    A DTensor is filled by all processes together, with the numbers of the whole, from a generator alike on all.
     """
     _sample(parameter, lambda x, g: nn.init.normal_(x, std=std, generator=g), generator)
 
 
 def sample_uniform(parameter: Tensor, bound: float, generator: torch.Generator | None = None) -> None:
-    """Sample a parameter from U(-bound, bound); otherwise as `sample_normal`.
-
-    Args:
-        parameter, generator: as for `sample_normal`.
-        bound: the largest absolute value.
-    """
+    """Sample a parameter from U(-bound, bound); otherwise as `sample_normal`."""
     _sample(parameter, lambda x, g: nn.init.uniform_(x, -bound, bound, generator=g), generator)
 
 
 def sample_rows(
-    weight: Tensor,
-    init: str | float,
-    shape: tuple[int, int],
-    generator: torch.Generator | None = None,
+    weight: Tensor, init: str | float, shape: tuple[int, int], generator: torch.Generator | None = None
 ) -> None:
-    """Sample rows of a table, as `init` of TokenEmbedding describes.
-
-    Args:
-        weight: the rows, all or a block of them.
-        generator: to sample with; None is PyTorch's global random state.
-    """
+    """Sample rows of a table, all or a block of them, as `init` of TokenEmbedding describes for its shape."""
     rows, dim = shape
     if not isinstance(init, str):
         sample_normal(weight, init, generator)
@@ -139,22 +114,14 @@ def shard_offsets(parameter: Tensor) -> tuple[int, ...] | None:
 
 
 def own_rows(table: Tensor) -> Tensor:
-    """Return the part of this process of a DTensor, which shares its memory; any other tensor as it is.
-
-    Args:
-        table: a parameter, or a tensor of its shape.
-    """
+    """Return the part of this process of a DTensor, which shares its memory; any other tensor as it is."""
     local: Tensor = getattr(table, "_local_tensor", table)
     return local
 
 
 @contextmanager
 def alike(parameter: Tensor, generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
-    """Yield a generator whose state is the same on all processes that have a part of a parameter.
-
-    Args:
-        generator: the caller's, which is left in the state after the samples; None is PyTorch's global random state.
-    """
+    """Yield a generator with one state on all processes that have a part of a parameter; the caller's goes on."""
     mesh = getattr(parameter, "device_mesh", None)
     if mesh is None:
         yield generator
@@ -208,11 +175,7 @@ def row_blocks(rows: int, width: int) -> Iterator[int]:
 
 
 def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
-    """Sample a linear layer anew, as PyTorch does: weight and bias from U(-a, a), a = 1 / sqrt(in_features).
-
-    Args:
-        generator: to sample with; None is PyTorch's global random state.
-    """
+    """Sample a linear layer anew, as PyTorch does: weight and bias from U(-a, a), a = 1 / sqrt(in_features)."""
     _sample(layer.weight, lambda x, g: nn.init.kaiming_uniform_(x, a=sqrt(5), generator=g), generator)
     if layer.bias is not None:
         sample_uniform(layer.bias, layer.in_features**-0.5, generator)

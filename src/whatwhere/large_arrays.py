@@ -29,12 +29,8 @@ _NUMBERS = 1 << 22
 def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
     """Return an uninitialized array: a large one is in a scratch file, which the system may write back to the disk.
 
-    The file is in the folder of temporary files (TMPDIR), has no name and ends with the array. Its room is taken at
-    once. Where that room is missing, a warning says so, and the array is in memory; so it is on systems that cannot
-    reserve room.
-
-    Raises:
-        SettingError: If there is neither room for the file nor memory for the array.
+    The file is in the folder of temporary files (TMPDIR), has no name, and its room is taken at once. Where that is
+    missing, a warning says so and the array is in memory; SettingError where there is too little of it.
     """
     size = prod(shape) * np.dtype(dtype).itemsize
     if size < SCRATCH_FROM or not size or not hasattr(os, "posix_fallocate"):

@@ -14,21 +14,13 @@ _EVERY, _RECENT = 0.5, 40
 
 @dataclass(frozen=True)
 class WorkDone:
-    """How far a piece of work is.
+    """How far a piece of work is."""
 
-    Args:
-        step: what is being done, in words; "" where that was said before.
-        amount: what is done, in words, such as "3 of 4 rows".
-        share: of the work that is done, 0 to 1.
-        seconds: since it began.
-        left: seconds that the rest takes at the recent speed; None where no speed is known yet.
-    """
-
-    step: str
-    amount: str
-    share: float
-    seconds: float
-    left: float | None
+    step: str  # what is being done, in words; "" where that was said before
+    amount: str  # what is done, in words, such as "3 of 4 rows"
+    share: float  # of the work that is done, 0 to 1
+    seconds: float  # since it began
+    left: float | None  # seconds that the rest takes at the recent speed; None where no speed is known yet
 
 
 Report = Callable[[WorkDone], None]
@@ -77,9 +69,7 @@ def begin_step(step: str) -> None:
 def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Report how much of some work is done, in a `with` block; yield a function to call with each part that is done.
 
-    Args:
-        step: what is being done, in words; "" where that was said before.
-        unit: of the total, in plural: "rows", or "bytes", which are shown in MB.
+    `step` says what is being done, "" where that was said before; `unit` is in plural, and "bytes" are shown in MB.
     """
     report, done, pace = reports_to.get(), 0, Pace()
 
@@ -95,10 +85,7 @@ def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]
 
 @contextmanager
 def by_share(step: str = "") -> Iterator[Callable[[float, str], None]]:
-    """Report the share of some work that is done, in a `with` block; what is in it reports nothing of its own.
-
-    It yields a function to call with the finished share, 0 to 1, and a message, as `make_map` does.
-    """
+    """Report the share of work, in a `with` block that reports nothing else; yield a function of share and message."""
     report, pace = reports_to.get(), Pace()
 
     def show(share: float, message: str) -> None:

@@ -192,7 +192,6 @@ print(*{"torch", "matplotlib", "transformers"} & set(sys.modules))
 
 
 def imported(path: Path, names: str = " ".join(SECTIONS)) -> str:
-    """Inspect a file in a new process, and return which heavy libraries that imported."""
     command: list[Any] = [sys.executable, "-c", LIGHT, path, names]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -205,7 +204,6 @@ def test_a_file_without_a_configuration_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_the_token_table_of_a_model_needs_no_torch(tmp_path: Path) -> None:
-    """Its configuration is there, but nothing of it is needed."""
     save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 300, "n_embd": 24}))
     assert imported(tmp_path, "sizes norms spectrum diagnostics positions") == ""
@@ -281,7 +279,6 @@ def test_a_missing_table_is_not_no_position_embedding(tmp_path: Path) -> None:
 def test_a_model_without_positional_encoding_is_reported_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model with neither position embedding nor rotary nor biases."""
     result = inspect(llama(tmp_path), ["variance"])
     assert result.variance.missing == (
         "this model adds no position embedding to its token embeddings: positions enter its attention, by Rotary; "

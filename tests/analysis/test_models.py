@@ -37,7 +37,6 @@ def model(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
 
 @pytest.fixture(params=FORMS)
 def inspection(request: pytest.FixtureRequest, model: tuple[str, nn.Module], tmp_path: Path) -> Inspection:
-    """Save the model in one of three forms, and inspect it."""
     model_type, made = model
     path = tmp_path
     if request.param == "gguf":
@@ -178,7 +177,6 @@ def test_the_headline_of_a_real_model(real: Inspection) -> None:
 
 
 def test_facts_of_a_real_model(real: Inspection, minilm: Path) -> None:
-    """Figures of the table itself, and what was measured on this model elsewhere."""
     from safetensors.numpy import load_file
 
     tensors = load_file(minilm / "model.safetensors")
@@ -188,21 +186,15 @@ def test_facts_of_a_real_model(real: Inspection, minilm: Path) -> None:
     assert 0.84 <= round(real.variance.token, 2) <= 0.87
     special = next(group for group in real.norms.by_type if group.name == "special")
     words = json.loads((minilm / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    own = [
-        n
-        for word, n in words.items()
-        if word.startswith("[unused") or word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    ]
+    named = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    own = [n for word, n in words.items() if word.startswith("[unused") or word in named]
     assert (special.rows, special.median) == (len(own), pytest.approx(np.median(norms[own]), rel=1e-5))
     lost = {row.token for row in real.diagnostics.unreachable.examples}
     assert "[unused0]" in lost
     # What the shares were measured on, anew: the sum of both tables, normed, with the means taken away.
     g = np.random.default_rng(7)
-    x = (
-        table[g.choice(len(table), 300, replace=False)][:, None]
-        + positions
-        + tensors["embeddings.token_type_embeddings.weight"][0]
-    )
+    tokens, added = table[g.choice(len(table), 300, replace=False)], tensors["embeddings.token_type_embeddings.weight"]
+    x = tokens[:, None] + positions + added[0]
     x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * tensors["embeddings.LayerNorm.weight"]
     x -= x.mean((0, 1))
     token = (x.mean(1) ** 2).sum(-1).mean() / (x**2).sum(-1).mean()

@@ -12,9 +12,12 @@ import torch
 from whatwhere.analysis import nearest_neighbors as module
 from whatwhere.analysis.nearest_neighbors import (
     METRICS,
+    RULES,
     Metric,
     Nearest,
+    Rule,
     Search,
+    analogy,
     neighbors,
     pair_scores,
     units,
@@ -24,7 +27,6 @@ from whatwhere.analysis.nearest_neighbors import (
 
 @cache
 def tables() -> dict[str, np.ndarray]:
-    """Tables that searches have gone wrong on, or might."""
     g = np.random.default_rng(0)
     plain = g.standard_normal((300, 37)).astype(np.float32)
     spread = plain * 10.0 ** g.integers(-30, 30, (300, 1))
@@ -133,7 +135,6 @@ def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metri
 
 
 def test_scores_are_those_of_their_definitions() -> None:
-    """One row at a time, by sums that are rounded once."""
     g = np.random.default_rng(3)
     table, query = g.standard_normal((50, 19)).astype(np.float32), g.standard_normal(19)
     inner = [math.fsum(float(a) * b for a, b in zip(row, query, strict=True)) for row in table]
@@ -184,3 +185,37 @@ def test_neighbors_accepts_tensors_and_excludes_the_row_itself() -> None:
     table = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     for weight in (table, table.bfloat16(), torch.nn.Parameter(table), table.numpy()):
         assert neighbors(weight, torch.tensor([0, 2]), k=1).ids.tolist() == [[1], [1]]
+
+
+# Analogies, by both rules, with and without the words of the question
+
+
+def brute(table: np.ndarray, a: int, b: int, c: int, rule: Rule) -> np.ndarray:
+    units = table / np.linalg.norm(table, axis=1, keepdims=True)
+    if rule == "add":
+        target = units[b] - units[a] + units[c]
+        return units @ target / np.linalg.norm(target)
+    shifted = (1 + units @ units.T) / 2
+    return np.array([shifted[x, b] * shifted[x, c] / (shifted[x, a] + 0.001) for x in range(len(table))])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("centered", [False, True])
+def test_answers_are_those_of_the_definition(rule: Rule, centered: bool) -> None:
+    g = np.random.default_rng(0)
+    table = g.standard_normal((300, 16)) + 0.4
+    seen = table - table.mean(0) if centered else table
+    for question in g.integers(0, 300, (10, 3)).tolist():
+        result = analogy(table, *question, k=4, rule=rule, centered=centered)
+        expected = brute(seen, *question, rule)
+        assert result.with_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
+        assert np.allclose(result.with_inputs.scores[0], -np.sort(-expected)[:4], atol=1e-9)
+        expected[question] = -np.inf
+        assert result.without_inputs.ids[0].tolist() == np.argsort(-expected)[:4].tolist()
+
+
+def test_the_nearest_row_is_often_a_word_of_the_question() -> None:
+    man, woman, king, queen = [1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 0.0, 1.0], [0.0, 0.3, 1.0]
+    result = analogy(np.array([man, woman, king, queen]), 0, 1, 2, k=1)
+    assert result.with_inputs.ids.tolist() == [[2]]
+    assert result.without_inputs.ids.tolist() == [[3]]

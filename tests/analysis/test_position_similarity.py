@@ -104,10 +104,7 @@ CURVES: dict[str, tuple[ww.Where, list[np.ndarray]]] = {
     "sinusoid": (ww.Where(ww.Sinusoidal(8)), [np.cos(waves(8)).mean(1)]),
     "learned": (ww.Where(LEARNED), [np.array([cosine(ROWS[0], row) for row in ROWS])]),
     "rotary": (ww.Where(ww.Rotary(8, rotary_dim=6)), [(2 * np.cos(waves(6)).sum(1) + 2) / 8]),
-    "interleaved": (
-        ww.Where(ww.Rotary(8, interleaved=True, rotary_dim=6)),
-        [(2 * np.cos(waves(6)).sum(1) + 2) / 8],
-    ),
+    "interleaved": (ww.Where(ww.Rotary(8, interleaved=True, rotary_dim=6)), [(2 * np.cos(waves(6)).sum(1) + 2) / 8]),
     "a query after its key": (ww.Where(query_key=Tilt(4)), [2.0**-PLACES]),
     "alibi": (ww.Where(ww.ALiBi(2)), [-PLACES / 16, -PLACES / 256]),
 }

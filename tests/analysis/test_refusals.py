@@ -8,10 +8,9 @@ import torch
 
 from tests.refusals import require_refused, short_refusals
 from whatwhere.analysis.added_positions import trained_positions, variance_split
-from whatwhere.analysis.analogies import analogy, answers
 from whatwhere.analysis.biases import effective_range
 from whatwhere.analysis.diagnostics import diagnostics, initial_scale
-from whatwhere.analysis.nearest_neighbors import Search, neighbors
+from whatwhere.analysis.nearest_neighbors import Search, analogy, answers, neighbors
 from whatwhere.analysis.pca import principal_components, spectrum
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum

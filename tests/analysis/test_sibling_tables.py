@@ -144,7 +144,6 @@ def test_counts_are_those_of_counting_one_by_one() -> None:
 
 
 def test_confused_in_all_tables_is_counted() -> None:
-    """Hashes that differ by nothing confuse all that share a row."""
     table = ww.HashedNGramEmbedding(polynomial_hashes([2], 7, (31, 31)), 4, padding_id=0, device="meta")
     counted = ngram_occupancy(table, [list(range(60))])
     assert counted.joint[0].confused == counted.hashes[0].sharing == 60

@@ -1,4 +1,4 @@
-"""Maps: places against decompositions, and the share of neighbors against brute force."""
+"""Maps and principal components against decompositions, and the share of neighbors against brute force."""
 
 import sys
 from importlib.util import find_spec
@@ -49,7 +49,6 @@ def test_neighbors_of_a_sample(table: np.ndarray) -> None:
 
 @pytest.mark.parametrize("wide", [1000, 20])
 def test_large_tables_use_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The axes of a decomposition of all rows, whether all axes are found or the greatest only."""
     whole = principal_components(table, 3)
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     monkeypatch.setattr(pca, "_WIDE", wide)
@@ -75,13 +74,6 @@ def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> No
     whole = principal_components(rows)
     monkeypatch.setattr(pca, "_DECOMPOSED", 0)
     assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
-
-
-def test_rows_on_a_line_by_their_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
-    result = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 3)
-    assert result.explained_variance_ratio[0] == pytest.approx(1)
-    assert not result.coordinates[:, 1:].any()
 
 
 @pytest.mark.parametrize(
@@ -129,3 +121,35 @@ def test_neighbors_against_counting() -> None:
 def test_how_a_set_is_written() -> None:
     assert parse_groups("king,queen , man") == {"1": ["king", "queen", "man"]}
     assert parse_groups("a: x, #12\nb:y,;") == {"a": ["x", "#12"], "b": ["y"]}
+
+
+# Principal components
+
+
+def test_float32_tables_are_computed_in_float64(table: np.ndarray) -> None:
+    single = table.astype(np.float32)
+    assert np.array_equal(principal_components(single).axes, principal_components(single.astype(np.float64)).axes)
+
+
+def test_the_order_and_the_sign_of_the_rows_do_not_change_the_picture(table: np.ndarray) -> None:
+    result, reversed_rows = principal_components(table), principal_components(table[::-1])
+    np.testing.assert_allclose(reversed_rows.coordinates[::-1], result.coordinates, atol=1e-9)
+    mirrored = principal_components(-table)
+    np.testing.assert_allclose(mirrored.axes, result.axes, atol=1e-9)
+    assert (result.axes[np.arange(2), np.abs(result.axes).argmax(axis=1)] > 0).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_equal_rows_lie_at_one_point(rows: int) -> None:
+    result = principal_components(np.tile([0.1, 0.2, 0.3], (rows, 1)), 2)
+    assert not result.coordinates.any()
+    assert not result.explained_variance_ratio.any()
+
+
+@pytest.mark.parametrize("decomposed", [pca._DECOMPOSED, 0])
+def test_rows_on_a_line_have_one_axis(decomposed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pca, "_DECOMPOSED", decomposed)
+    result = principal_components(np.outer(np.arange(6.0), [3.0, 4.0, 0.0]), 5)
+    assert result.coordinates.shape == (6, 5)
+    assert result.explained_variance_ratio[0] == pytest.approx(1)
+    assert not result.coordinates[:, 1:].any()

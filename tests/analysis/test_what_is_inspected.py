@@ -220,7 +220,6 @@ def test_names_of_models_are_looked_up_in_the_local_cache(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_tokens_without_a_row_are_counted(tmp_path: Path, alone: bool) -> None:
-    """A tokenizer with 29 ids, of which one has no token, and a table, or a configuration alone, of 26 rows."""
     words = {f"w{n}": n for n in range(29) if n != 27}
     Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
     config = {"model_type": "llama", "vocab_size": 26, "hidden_size": 8, "num_hidden_layers": 1}

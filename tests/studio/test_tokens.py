@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from whatwhere.analysis.analogies import Rule
+from whatwhere.analysis.nearest_neighbors import Rule
 from whatwhere.analysis.token_neighbors import analogy
 from whatwhere.errors import TokenError
 from whatwhere.studio.api import about

@@ -27,6 +27,7 @@ from whatwhere.what.row_adamw import table as row_table
 from whatwhere.what.row_files import RowFiles
 
 from ..systems import unix
+from .row_adamw.race import train as take_steps
 
 V, D = 200, 12
 SETTINGS = {"lr": 0.05, "betas": (0.9, 0.99), "weight_decay": 0.1}
@@ -52,7 +53,6 @@ def in_memory(dtype: torch.dtype = torch.float32, **settings) -> ww.TokenEmbeddi
 
 
 def both(path: Path, dtype: torch.dtype = torch.float32, rows: int = V):
-    """Return a table in a new file and its optimizer, and the same in memory."""
     path.unlink(missing_ok=True)
     FileTokenEmbedding.create(path, rows, D, dtype=dtype, generator=generator())
     table, own = ww.TokenEmbedding(rows, D, dtype=dtype), FileTokenEmbedding(path)
@@ -78,6 +78,13 @@ def train(table: ww.TokenEmbedding, optimizer, steps: list[torch.Tensor], prefet
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
+
+
+def trained(path: Path, steps: list[torch.Tensor]) -> FileTokenEmbedding:
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), steps)
+    optimizer.flush()
+    return own
 
 
 def rows(table: FileTokenEmbedding) -> torch.Tensor:
@@ -144,30 +151,25 @@ def test_long_histories_give_the_bits_of_row_adamw_and_no_step_flushes(
 ) -> None:
     for module in (row_training, row_table):
         monkeypatch.setattr(module, "MIN_HISTORY", 4)
+
+    def take(table: ww.TokenEmbedding, optimizer, n: int) -> list[float]:
+        optimizer.param_groups[0].update(eps=(1e-8, 1e-3)[n // 10 % 2], lr=(0.05, 0.01)[n // 7 % 2])
+        return train(table, optimizer, [torch.tensor([n % 3, 3 + n // 15])])
+
     path = tmp_path / "rows.safetensors"
     own, optimizer, table, row_adamw = both(path, rows=6)
-    flushed = 0
-    for n in range(40):  # a history ends each 6 steps, and where eps changes; some rows are read long after
-        for group in (*row_adamw.param_groups, *optimizer.param_groups):
-            group["eps"], group["lr"] = (1e-8, 1e-3)[n // 10 % 2], (0.05, 0.01)[n // 7 % 2]
-        ids = [torch.tensor([n % 3, 3 + n // 15])]
-        assert train(own, optimizer, ids) == train(table, row_adamw, ids)
-        if n % 13 == 12:
+    for n in range(34):  # a history ends each 6 steps, and where eps changes; some rows are read long after
+        assert take(own, optimizer, n) == take(table, row_adamw, n)
+        if n in (12, 25):
             optimizer.flush()  # which brings all rows up to date, as more than one history is over
             row_adamw.flush()
-            flushed = n + 1
-        if n == 33:  # resumed: the histories are those that the steps give
-            own.close()
-            own = FileTokenEmbedding(path)
-            optimizer = FileRowAdamW(own, **SETTINGS)
-            assert own.rows_in_file.number == flushed == 26
-            break
-    row_adamw.flush()
+    own.close()
+    own = FileTokenEmbedding(path)  # resumed: the histories are those that the steps give
+    assert own.rows_in_file.number == 26
     own.update_all_rows()
     _, _, table, row_adamw = both(tmp_path / "in memory.safetensors", rows=6)
     for n in range(26):
-        row_adamw.param_groups[0].update(eps=(1e-8, 1e-3)[n // 10 % 2], lr=(0.05, 0.01)[n // 7 % 2])
-        train(table, row_adamw, [torch.tensor([n % 3, 3 + n // 15])])
+        take(table, row_adamw, n)
     row_adamw.flush()
     with torch.no_grad():
         assert torch.allclose(own(torch.arange(6)), table.weight, atol=1e-6, rtol=1e-6)
@@ -205,8 +207,9 @@ def killed(path: str, when: str) -> None:
 
 
 def run_until_its_end(function, *arguments) -> int | None:
-    """Run a function in a process of its own; return its exit status."""
-    process = multiprocessing.get_context("forkserver").Process(target=function, args=arguments)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # else each process imports PyTorch again
+    process = context.Process(target=function, args=arguments)
     process.start()
     process.join(300)
     return process.exitcode
@@ -297,7 +300,6 @@ def test_a_gradient_that_is_refused_changes_no_table(tmp_path: Path) -> None:
 
 
 def two_tables(folder: Path, order: int = 1) -> list[FileTokenEmbedding]:
-    """Open two tables in two folders, and create them if they are missing."""
     paths = [folder / name / "rows.safetensors" for name in ("first", "second")]
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -401,10 +403,7 @@ def test_state_of_another_file_is_refused(tmp_path: Path) -> None:
     save_file({"weight": in_memory().weight.detach()}, model)  # a file of others has no id
     shutil.copy(model, tmp_path / "download.safetensors")
     for each in (path, model):
-        own = FileTokenEmbedding(each)
-        train(own, optimizer := FileRowAdamW(own, **SETTINGS), [torch.tensor([77, 78])] * 3)
-        optimizer.flush()
-        own.close()
+        trained(each, [torch.tensor([77, 78])] * 3).close()
     (tmp_path / "other disk").mkdir()
     for each in (path, model):  # both together may be copied
         shutil.copy(each, tmp_path / "other disk")
@@ -439,15 +438,10 @@ def test_an_empty_batch_is_a_step_as_in_memory(tmp_path: Path, dtype: torch.dtyp
     own, optimizer, table, row_adamw = both(tmp_path / "rows.safetensors", dtype)
     empty = torch.zeros(2, 0, dtype=torch.int64)
     for each, each_optimizer in ((own, optimizer), (table, row_adamw)):
-        for ids in (empty, torch.tensor([[3, 4]]), empty, torch.tensor([[4]])):
-            if each is own:
-                each.prefetch(ids)
-            vectors = each(ids)
-            assert vectors.shape == (*ids.shape, D)
-            vectors.float().square().sum().backward()
-            each_optimizer.step()
-            each_optimizer.zero_grad()
+        assert each(empty).shape == (2, 0, D)
+        take_steps(each, each_optimizer, [empty, torch.tensor([[3, 4]]), empty, torch.tensor([[4]])])
         each_optimizer.flush()
+    own.prefetch(empty)
     assert own.rows_in_file.number == 4
     assert torch.equal(rows(own), table.weight)
 
@@ -571,9 +565,7 @@ def test_a_layer_with_a_table_in_a_file_saves_and_loads_the_rest(path: Path) -> 
 
 
 def test_read_only_tables_are_shared_and_rows_that_are_behind_are_right(path: Path) -> None:
-    own = FileTokenEmbedding(path)
-    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(10))
-    optimizer.flush()
+    own = trained(path, batches(10))
     wanted = rows(own)
     with pytest.raises(SettingError, match="open already"):
         FileTokenEmbedding(path, read_only=True)
@@ -663,10 +655,7 @@ def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path) -> N
     ],
 )
 def test_steps_that_no_training_can_have_are_refused(path: Path, change: dict, words: str) -> None:
-    own = FileTokenEmbedding(path)
-    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(2))
-    optimizer.flush()
-    own.close()
+    trained(path, batches(2)).close()
     file = path.with_name(path.name + ".training") / "steps.json"
     stated = json.loads(file.read_bytes())
     del stated["checksum"]
@@ -705,9 +694,7 @@ def test_a_step_reads_and_writes_the_rows_of_the_batch_alone(path: Path, monkeyp
 
 
 def test_a_file_with_rows_that_are_behind_is_no_checkpoint(path: Path) -> None:
-    own = FileTokenEmbedding(path)
-    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(3))
-    optimizer.flush()
+    own = trained(path, batches(3))
     with pytest.raises(CheckpointError, match="missed some of the last 3 steps"):
         ww.read(path)
     done = []

@@ -1,10 +1,10 @@
 """Hashed n-grams: padding, decoding and refusals; rows, gradients and sums are laws in tests/testing."""
 
-import jaxtyping
 import pytest
 import torch
 
 import whatwhere as ww
+from tests.refusals import require_refused, short_refusals
 from whatwhere.what.ngram_hash import NGramHash, multipliers_of_qwen4_exp, polynomial_hashes, primes_from, xor_hashes
 
 VOCABULARY = 150_000
@@ -65,24 +65,19 @@ def test_ids_may_be_narrow_empty_and_fewer_than_an_ngram() -> None:
     assert table(ids, last=0).shape == (1, 0, 20)
 
 
-def test_wrong_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    table, ids = embedding(XOR), sample()
-    with pytest.raises(ww.errors.ShapeError, match=r"ids \(batch, tokens\)"):
-        table.rows(ids[0])
-    with pytest.raises(ww.errors.TokenError, match="whole numbers"):
-        table(ids.float())
-    with pytest.raises(ww.errors.ShapeError, match="positions of the same tokens"):
-        table(ids, ww.positions(23))
-    with pytest.raises(ww.errors.ShapeError, match="last=25 of 24"):
-        table(ids, last=25)
-    with pytest.raises(ww.errors.ShapeError, match="have 533 rows together, but num_embeddings is 5"):
-        embedding(XOR, num_embeddings=5)
-    with pytest.raises(ww.errors.SettingError, match="no hashes"):
-        embedding(())
-    with pytest.raises(ww.errors.SettingError, match="merge"):
-        embedding(XOR, merge="mean")
-    with pytest.raises(ww.errors.SettingError, match="64 bits"):
-        NGramHash(7, (2**64,))
-    with pytest.raises(ww.errors.SettingError, match="need as many multipliers"):
-        xor_hashes((3,), [[7]])
+@short_refusals(
+    r"""
+table.rows(ids[0]) -> ShapeError: ids (batch, tokens)
+table(ids.float()) -> TokenError: whole numbers
+table(ids, ww.positions(23)) -> ShapeError: positions of the same tokens
+table(ids, last=25) -> ShapeError: last=25 of 24
+embedding(XOR, num_embeddings=5) -> ShapeError: have 533 rows together, but num_embeddings is 5
+embedding(()) -> SettingError: no hashes
+embedding(XOR, merge="mean") -> SettingError: merge
+NGramHash(7, (2**64,)) -> SettingError: 64 bits
+xor_hashes((3,), [[7]]) -> SettingError: need as many multipliers
+"""
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_wrong_arguments_are_refused(call: str, error: str, parts: str) -> None:
+    require_refused(call, error, parts, {**globals(), "table": embedding(XOR), "ids": sample()})

@@ -1,11 +1,11 @@
 """Factorized tables, value and per-layer embeddings: the reference, gradients, and what they refuse."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
+from tests.refusals import require_refused, short_refusals
 
 IDS = torch.tensor([[3, 0, 3], [6, 3, 1]])
 
@@ -88,20 +88,6 @@ def test_decoding_gets_the_values_of_the_full_pass() -> None:
     assert torch.equal(table.add(v[:, :, 2:], IDS[:, 2:]), table.add(v, IDS)[:, :, 2:])
 
 
-def test_wrong_arguments_are_refused(factorized: ww.FactorizedEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    v = torch.randn(2, 2, 3, 4, dtype=torch.float64)
-    with pytest.raises(ww.errors.ShapeError, match=r"\(\.\.\., 5\)"):
-        factorized.readout(torch.randn(2, 3, dtype=torch.float64))
-    with pytest.raises(ww.errors.TokenError, match="id 7 at"):
-        factorized(IDS + 4)
-    with pytest.raises(ww.errors.ShapeError, match="values of these tokens"):
-        values().add(v.transpose(1, 2), IDS)
-    for table, layer in ((values(), 0), (values(2), None), (values(2), 2), (values(2), -1)):
-        with pytest.raises(ww.errors.SettingError, match="learned mix"):
-            table.add(v, IDS, layer)
-
-
 # Per-layer embeddings
 
 V, L, D, DIM = 7, 3, 4, 5
@@ -148,23 +134,32 @@ def test_without_ids_the_projection_alone_is_returned_and_not_scaled(layers: ww.
     assert torch.allclose(rms, torch.ones_like(rms), atol=1e-4)  # eps beside a mean square of about 1
 
 
-def test_wrong_arguments_of_layers_are_refused(layers: ww.PerLayerEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    x = torch.randn(2, 3, DIM, dtype=torch.float64)
-    with pytest.raises(ww.errors.TokenError, match="id 7 at"):
-        layers(IDS + 4, x)
-    with pytest.raises(ww.errors.TokenError, match="outside=7 is not a row"):
-        ww.PerLayerEmbedding(V, L, D, DIM, outside=7)
-    with pytest.raises(ww.errors.ShapeError, match="an input vector for each id"):
-        layers(IDS, x[:, :2])
-    with pytest.raises(ww.errors.ShapeError, match=r"\(\.\.\., 5\)"):
-        layers(IDS, x[..., :3])
-    with pytest.raises(ww.errors.SettingError, match="eps"):
-        ww.PerLayerEmbedding(V, L, D, DIM, eps=0.0)
-
-
 def test_reset_follows_the_generator(layers: ww.PerLayerEmbedding) -> None:
     first, second = (ww.PerLayerEmbedding(V, L, D, DIM) for _ in range(2))
     for each in (first, second):
         each.reset_parameters(torch.Generator().manual_seed(3))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@short_refusals(
+    r"""
+factorized.readout(torch.randn(2, 3)) -> ShapeError: (..., 5)
+factorized(IDS + 4) -> TokenError: id 7 at
+values().add(v.transpose(1, 2), IDS) -> ShapeError: values of these tokens
+values().add(v, IDS, 0) -> SettingError: learned mix
+values(2).add(v, IDS, None) -> SettingError: learned mix
+values(2).add(v, IDS, 2) -> SettingError: learned mix
+values(2).add(v, IDS, -1) -> SettingError: learned mix
+layers(IDS + 4, x) -> TokenError: id 7 at
+layers(IDS, x[:, :2]) -> ShapeError: an input vector for each id
+layers(IDS, x[..., :3]) -> ShapeError: (..., 5)
+ww.PerLayerEmbedding(V, L, D, DIM, outside=7) -> TokenError: outside=7 is not a row
+ww.PerLayerEmbedding(V, L, D, DIM, eps=0.0) -> SettingError: eps
+"""
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_wrong_arguments_are_refused(
+    call: str, error: str, parts: str, factorized: ww.FactorizedEmbedding, layers: ww.PerLayerEmbedding
+) -> None:
+    v, x = torch.randn(2, 2, 3, 4, dtype=torch.float64), torch.randn(2, 3, DIM, dtype=torch.float64)
+    require_refused(call, error, parts, {**globals(), "factorized": factorized, "layers": layers, "v": v, "x": x})

@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 import whatwhere as ww
 from whatwhere import text
+from whatwhere.what.expressions import expression_tokenizer, is_expression
+from whatwhere.what.text import encode
 
 few = settings(deadline=None, max_examples=60)
 SENTENCE = "The cat sat on the mat."
@@ -16,22 +18,21 @@ BPE = text.train("bpe", "low lower lowest new newer newest " * 20, vocab_size=28
 BYTE = text.train("byte", "a")
 
 
-def test_word_keeps_the_punctuation():
-    tokenizer = text.train("word", SENTENCE)
-    assert tokenizer.encode(SENTENCE).tokens == ["The", "cat", "sat", "on", "the", "mat", "."]
-    assert sorted(tokenizer.get_vocab()) == sorted([text.UNKNOWN, "The", "cat", "sat", "on", "the", "mat", "."])
-
-
-def test_an_unknown_word_becomes_unk():
-    tokenizer = text.train("word", SENTENCE)
-    assert tokenizer.encode("The dog sat.").tokens == ["The", "[UNK]", "sat", "."]
+@pytest.mark.parametrize(
+    ("kind", "learned", "size", "read", "tokens"),
+    [
+        ("word", SENTENCE, 30, SENTENCE, ["The", "cat", "sat", "on", "the", "mat", "."]),
+        ("word", SENTENCE, 30, "The dog sat.", ["The", "[UNK]", "sat", "."]),
+        ("word", "a a a b b c", 3, "a b c", ["a", "b", "[UNK]"]),  # the rarest are dropped
+        ("character", "ab ba\n", 30, "b a\nz", ["b", " ", "a", "\n", "[UNK]"]),
+    ],
+)
+def test_words_and_characters_are_split(kind, learned, size, read, tokens):
+    tokenizer = text.train(kind, learned, vocab_size=size)
+    assert tokenizer.encode(read).tokens == tokens
     assert tokenizer.token_to_id("[UNK]") == 0
-
-
-def test_rare_words_are_dropped_first():
-    tokenizer = text.train("word", "a a a b b c", vocab_size=3)
-    assert sorted(tokenizer.get_vocab()) == ["[UNK]", "a", "b"]
-    assert tokenizer.encode("a b c").tokens == ["a", "b", "[UNK]"]
+    if kind == "character":
+        assert tokenizer.decode(tokenizer.encode("ab\n ba").ids) == "ab\n ba"
 
 
 @pytest.mark.parametrize("kind", text.KINDS)
@@ -40,12 +41,6 @@ def test_lowercase_makes_one_token_of_two(kind):
     assert folded.encode("THE Cat").ids == folded.encode("the cat").ids
     exact = text.train(kind, SENTENCE, vocab_size=300)
     assert exact.encode("The").ids != exact.encode("the").ids
-
-
-def test_character_takes_each_character():
-    tokenizer = text.train("character", "ab ba\n")
-    assert tokenizer.encode("b a\nz").tokens == ["b", " ", "a", "\n", "[UNK]"]
-    assert tokenizer.decode(tokenizer.encode("ab\n ba").ids) == "ab\n ba"
 
 
 def test_bpe_merges_frequent_pairs():
@@ -89,6 +84,7 @@ def test_from_vocabulary_with_an_unknown_word():
 def test_words_numbers_a_text_by_first_appearance():
     assert text.words("to be or not to be").encode("to be or not to be").ids == [0, 1, 2, 3, 0, 1]
     assert text.encode(text.words("The cat the mat", lowercase=True), "The cat the mat")[0] == [0, 1, 0, 2]
+    assert text.encode(text.words("ΟΔΟΣ", lowercase=True), "ΟΔΟΣ")[0] == [0]  # whose last letter is lowered otherwise
 
 
 def test_encode_names_the_first_unknown_word_and_lists_a_small_vocabulary():
@@ -158,10 +154,6 @@ def test_a_file_above_the_limit_is_not_read(tmp_path, monkeypatch):
     assert text.read_text(tmp_path / "four") == "1234"
 
 
-def test_a_final_sigma_is_lowered_as_the_tokenizer_lowers_it():
-    assert text.encode(text.words("ΟΔΟΣ", lowercase=True), "ΟΔΟΣ")[0] == [0]
-
-
 def test_controls_and_spaces_may_go_but_nothing_else():
     tokenizer = text.words("a\u200db c")
     assert text.encode(tokenizer, "  a\u200db\tc \n")[0] == [0, 1]
@@ -207,3 +199,46 @@ def test_a_tokenizer_is_read_without_what_training_changes(tmp_path):
     assert len({tuple(Tokenizer.from_str(json.dumps(contents)).encode("lowest newest").ids) for _ in range(50)}) > 1
     read = text.load(tmp_path / "tokenizer.json")
     assert all(read.encode("lowest newest").ids == right for _ in range(50))
+
+
+# The tokenizer of the first tutorial's expressions
+
+
+def test_expressions_have_the_tutorials_ids() -> None:
+    digits = {str(digit): 2 + digit for digit in range(10)}
+    words = {"First": 12, "Second": 13, "Last": 14, "Max": 15, "Min": 16}
+    symbols = {"[PAD]": 0, "[EOS]": 1, "(": 17, ")": 18, ",": 19}
+    assert expression_tokenizer().get_vocab() == digits | words | symbols
+
+
+@pytest.mark.parametrize(
+    ("expression", "ids"),
+    [
+        ("Max(1,6,2)", [15, 17, 3, 19, 8, 19, 4, 18]),
+        ("Max( 1, 6 ,\n2 )", [15, 17, 3, 19, 8, 19, 4, 18]),
+        ("Second(10,9)", [13, 17, 3, 2, 19, 11, 18]),
+        ("First(0)[EOS][PAD]", [12, 17, 2, 18, 1, 0]),
+        ("Last(Min(3,4),5)", [14, 17, 16, 17, 5, 19, 6, 18, 19, 7, 18]),
+    ],
+)
+def test_expressions_are_read_character_by_character(expression: str, ids: list[int]) -> None:
+    assert encode(expression_tokenizer(), expression)[0] == ids
+    assert expression_tokenizer().decode(ids) == "".join(expression.split())
+
+
+@pytest.mark.parametrize("expression", ["Sum(1,2)", "Max(1;2)", "max(1,2)", "Max(1.5)"])
+def test_expressions_have_no_other_tokens(expression: str) -> None:
+    with pytest.raises(ww.errors.TextError, match="the tokenizer does not know"):
+        encode(expression_tokenizer(), expression)
+
+
+WHOLE = ("Max(1,6,2)", " First( 2 ,Max(1,2) )\n", "Min(Max(1,2),Last(3))", "Second(0)")
+OTHER = (
+    "", "1", "Max", ")", "Max()", "Max(1,,2)", "Max(12)", "max(1)", "Max(1;2)", "Max(1,2", "Max(1,2))", "Max(1,2),3",
+    "Max(1,2)Min(1)", "Max(1,6,2).", "The Max(1,2)", "Max(1)[EOS]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [*WHOLE, *OTHER])
+def test_a_whole_expression_is_recognized_and_nothing_else(content: str) -> None:
+    assert is_expression(content) is (content in WHOLE)

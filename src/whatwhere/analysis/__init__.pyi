@@ -2,9 +2,9 @@
 
 from whatwhere.analysis.added_positions import trained_positions as trained_positions
 from whatwhere.analysis.added_positions import variance_split as variance_split
-from whatwhere.analysis.analogies import analogy as analogy
 from whatwhere.analysis.biases import effective_range as effective_range
 from whatwhere.analysis.nearest_neighbors import Search as Search
+from whatwhere.analysis.nearest_neighbors import analogy as analogy
 from whatwhere.analysis.nearest_neighbors import neighbors as neighbors
 from whatwhere.analysis.pca import principal_components as principal_components
 from whatwhere.analysis.position_similarity import by_distance as by_distance

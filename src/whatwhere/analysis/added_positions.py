@@ -22,27 +22,15 @@ _FEWEST_UNTRAINED = 4
 
 @dataclass(frozen=True, eq=False)
 class TrainedPositions:
-    """Statistics of a learned position table.
+    """Statistics of a learned position table."""
 
-    Args:
-        norms: of each row.
-        neighbor_cosine: of each row and that of its two neighbors which it resembles more.
-        outliers: trained positions whose norm or distance from the mean row differs from the median by more than a
-            quarter of it and 6 robust deviations or is `far_below` the others', or whose `neighbor_cosine` is that much
-            smaller.
-        spectrum: of its variance along principal axes.
-        by_distance: mean cosine of two rows at each distance 0, 1, ....
-        shift: held-out R^2 of one linear map from row p to row p + 1; None for tables of fewer than 64 rows.
-        trained: number of positions that seem to be trained: later rows do not resemble their neighbors.
-    """
-
-    norms: Float[np.ndarray, " rows"]
-    neighbor_cosine: Float[np.ndarray, " rows"]
-    outliers: Int64[np.ndarray, " outliers"]
-    spectrum: Spectrum
-    by_distance: Float[np.ndarray, " distances"]
-    shift: float | None
-    trained: int
+    norms: Float[np.ndarray, " rows"]  # of each row
+    neighbor_cosine: Float[np.ndarray, " rows"]  # of each row and that of its two neighbors which it resembles more
+    outliers: Int64[np.ndarray, " outliers"]  # trained rows unlike others in norm, distance from the mean or neighbors
+    spectrum: Spectrum  # of its variance along principal axes
+    by_distance: Float[np.ndarray, " distances"]  # mean cosine of two rows at each distance 0, 1,
+    shift: float | None  # held-out R^2 of one linear map from row p to row p + 1; None for tables of fewer than 64 rows
+    trained: int  # number of positions that seem to be trained: later rows do not resemble their neighbors
 
 
 def trained_positions(table: Float[np.ndarray, "rows dim"]) -> TrainedPositions:
@@ -122,8 +110,7 @@ def _shift(rows: np.ndarray) -> float | None:
 def _trained(cosines: np.ndarray) -> int:
     """Return the position from which on rows no longer resemble their neighbors, or the number of rows.
 
-    The cosines of neighbors are split into two groups in the best way, and the split counts only if it explains most of
-    their variance.
+    The cosines are split in two in the best way; it counts only if that explains most of their variance.
     """
     n = len(cosines) + 1
     if n < _FEWEST:
@@ -143,19 +130,13 @@ _MAX_DISTANCES = 1024
 
 @dataclass(frozen=True, eq=False)
 class PositionTable(TrainedPositions):
-    """The vectors that are added for positions. Inherits what was computed: norms, outliers, spectrum and so on.
+    """The vectors that are added for positions. Inherits what was computed: norms, outliers, spectrum and so on."""
 
-    Args:
-        learned: whether they are a table of the file, the `tensor`; else a fixed scheme's.
-        offset: the row that position 0 reads; None where that is not known.
-        examined: positions that the computations cover, from 0 on.
-    """
-
-    learned: bool
+    learned: bool  # whether they are a table of the file, the `tensor`; else a fixed scheme's
     tensor: str | None
     positions: int
-    offset: int | None
-    examined: int
+    offset: int | None  # the row that position 0 reads; None where that is not known
+    examined: int  # positions that the computations cover, from 0 on
     dim: int
     median_norm: float
 
@@ -228,36 +209,23 @@ _NORMS = (
 
 @dataclass(frozen=True)
 class VarianceSplit:
-    """Shares of the variance, which sum to 1.
+    """Shares of the variance, which sum to 1."""
 
-    Args:
-        token: explained by the token, whatever its position.
-        position: explained by the position, whatever the token.
-        interaction: the rest, which depends on both because of the normalization.
-        mean_abs_cosine: of the effect of a token and that of a position: 0 if their directions are orthogonal.
-    """
-
-    token: float
-    position: float
-    interaction: float
-    mean_abs_cosine: float
+    token: float  # explained by the token, whatever its position
+    position: float  # explained by the position, whatever the token
+    interaction: float  # the rest, which depends on both because of the normalization
+    mean_abs_cosine: float  # of the effect of a token and that of a position: 0 if their directions are orthogonal
 
 
 @dataclass(frozen=True)
 class InputVariance(VarianceSplit):
-    """Shares of the variance of the first layer's input, and how they were computed.
+    """Shares of the variance of the first layer's input, and how they were computed."""
 
-    Args:
-        norm: name of the gain of the first normalization; None where a plain one was used, for none was found.
-        scale, scale_known: factor of the token embeddings, and whether the configuration gives it; else it is 1.
-        tokens, positions: how many were sampled.
-    """
-
-    norm: str | None
-    scale: float
-    scale_known: bool
-    tokens: int
-    positions: int
+    norm: str | None  # name of the gain of the first normalization; None where a plain one was used, for none was found
+    scale: float  # factor of the token embeddings
+    scale_known: bool  # whether the configuration gives it; else it is 1
+    tokens: int  # sampled
+    positions: int  # sampled
 
 
 def variance_split(
@@ -339,13 +307,7 @@ def variance(subject: Subject) -> InputVariance:
     first_type = None if types is None else subject.checkpoint.array(types, rows=[0])[0]
     factor = token_factor(subject.checkpoint)
     split = variance_split(
-        table,
-        added,
-        scale=factor or 1.0,
-        gain=gain,
-        shift=shift,
-        added=first_type,
-        seed=subject.seed,
+        table, added, scale=factor or 1.0, gain=gain, shift=shift, added=first_type, seed=subject.seed
     )
     return InputVariance(
         **vars(split),

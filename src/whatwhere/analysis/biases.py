@@ -22,20 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class EffectiveRange:
-    """The effective range of each head, for scores that consist of the bias alone.
+    """The effective range of each head, for scores that consist of the bias alone."""
 
-    Args:
-        distance: the first distance from which on every weight is below `share` of the largest one; -1 if there is
-            none among the distances of the bias.
-        half: the same for a share of one half.
-        peak: the distance of the largest weight.
-        mean: the mean distance of a key, weighted.
-    """
-
-    distance: Int64[np.ndarray, " heads"]
-    half: Int64[np.ndarray, " heads"]
-    peak: Int64[np.ndarray, " heads"]
-    mean: Float64[np.ndarray, " heads"]
+    distance: Int64[np.ndarray, " heads"]  # from which on all weights are below `share` of the largest; -1 if none is
+    half: Int64[np.ndarray, " heads"]  # the same for a share of one half
+    peak: Int64[np.ndarray, " heads"]  # of the largest weight
+    mean: Float64[np.ndarray, " heads"]  # the mean distance of a key, weighted
 
 
 def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0.01) -> EffectiveRange:
@@ -91,42 +83,27 @@ BY_DISTANCE = ("alibi", "t5")
 
 @dataclass(frozen=True, eq=False)
 class BiasCurves:
-    """The biases of the heads by distance.
-
-    Args:
-        examined: distances examined, from 0 on.
-        endless: whether all distances beyond a last one have the same bias.
-        past, future: how far each head attends to earlier and to later keys, where nothing but the bias counts; of a
-            causal bias None to later ones.
-        curves: the bias for earlier keys, at the stored distances.
-        slopes: of ALiBi; None for other schemes.
-    """
+    """The biases of the heads by distance."""
 
     heads: int
-    examined: int
-    endless: bool
-    past: EffectiveRange
-    future: EffectiveRange | None
+    examined: int  # distances examined, from 0 on
+    endless: bool  # whether all distances beyond a last one have the same bias
+    past: EffectiveRange  # of earlier keys, by the bias alone
+    future: EffectiveRange | None  # of later keys; None where the bias is causal
     distances: Int64[np.ndarray, " distances"]
-    curves: Float[np.ndarray, "heads distances"]
-    slopes: Float[np.ndarray, " heads"] | None
+    curves: Float[np.ndarray, "heads distances"]  # the bias for earlier keys, at the stored distances
+    slopes: Float[np.ndarray, " heads"] | None  # of ALiBi; None for other schemes
 
 
 @dataclass(frozen=True, eq=False)
 class BiasLayers:
-    """The bias that some layers share.
-
-    Args:
-        part: "decoder" or "encoder" of a model with both.
-        tensor: name of its learned table; None for a fixed one.
-        curves: of its heads, or why they are not known.
-    """
+    """The bias that some layers share."""
 
     scheme: str
-    part: str | None
+    part: str | None  # "decoder" or "encoder" of a model with both
     layers: Sequence[int]
-    tensor: str | None
-    curves: BiasCurves | Missing
+    tensor: str | None  # name of its learned table; None for a fixed one
+    curves: BiasCurves | Missing  # of its heads, or why they are not known
 
 
 @dataclass(frozen=True, eq=False)

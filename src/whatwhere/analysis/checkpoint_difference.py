@@ -11,15 +11,7 @@ from jaxtyping import Float
 
 from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
 from whatwhere.analysis.subject import Absent, Progress, reason_of, tried
-from whatwhere.analysis.table_difference import (
-    Alignment,
-    Movement,
-    align,
-    movement,
-    overlap,
-    procrustes,
-    token_keys,
-)
+from whatwhere.analysis.table_difference import Alignment, Movement, align, movement, overlap, procrustes, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read
@@ -44,18 +36,14 @@ class Side:
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """One of two tables that are compared: the name of its tensor, the stored type and its shape.
-
-    Args:
-        not_finite_count, not_finite: rows that are ignored, for they hold NaN or infinity; the first of them.
-    """
+    """One of two tables that are compared: the name of its tensor, the stored type and its shape."""
 
     name: str
     dtype: str
     rows: int
     dim: int
-    not_finite_count: int
-    not_finite: Sequence[str]
+    not_finite_count: int  # rows that are ignored, for they hold NaN or infinity
+    not_finite: Sequence[str]  # the first of them
 
 
 @dataclass(frozen=True)
@@ -70,52 +58,34 @@ class Summary:
 
 @dataclass(frozen=True)
 class MovedRow:
-    """A row that differs: its token or position, and its ids in both tables.
-
-    Args:
-        distance: between the two rows, in units of the median norm of the first table's.
-        cosine: of the two; NaN where one of them is 0.
-        norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
-    """
+    """A row that differs: its token or position, and its ids in both tables."""
 
     token: str
     ids: tuple[int, int]
-    distance: float
-    cosine: MaybeNaN
-    norm_ratio: MaybeNaN
+    distance: float  # between the two rows, in units of the median norm of the first table's
+    cosine: MaybeNaN  # of the two; NaN where one of them is 0
+    norm_ratio: MaybeNaN  # norm of the second / norm of the first; NaN where the first is 0
 
 
 @dataclass(frozen=True)
 class RowsDifference:
-    """The difference between matched rows: of how many all numbers are the same, and of the others.
-
-    Args:
-        relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
-        without_cosine: rows that are 0 in one table alone, and so have no cosine.
-        cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
-        moved_most: the rows of greatest distance.
-    """
+    """The difference between matched rows: of how many all numbers are the same, and of the others."""
 
     equal: int
-    relative_error: MaybeNaN
-    without_cosine: int
-    cosine: Summary
+    relative_error: MaybeNaN  # sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0
+    without_cosine: int  # rows that are 0 in one table alone, and so have no cosine
+    cosine: Summary  # of matched rows, as in `MovedRow`
     distance: Summary
     norm_ratio: Summary
-    moved_most: Sequence[MovedRow]
+    moved_most: Sequence[MovedRow]  # the rows of greatest distance
 
 
 @dataclass(frozen=True)
 class RotatedDifference(RowsDifference):
-    """The difference that is left once the first table is rotated onto the second as well as a rotation can.
+    """The difference that is left once the first table is rotated onto the second as well as a rotation can."""
 
-    Args:
-        fitted: rows that the rotation was fitted to.
-        held_out_cosine: median cosine of the other rows.
-    """
-
-    fitted: int
-    held_out_cosine: MaybeNaN
+    fitted: int  # rows that the rotation was fitted to
+    held_out_cosine: MaybeNaN  # median cosine of the other rows
 
 
 @dataclass(frozen=True)
@@ -128,59 +98,41 @@ class KeptNeighbors:
 
 @dataclass(frozen=True)
 class NeighborsDifference:
-    """The difference between the k nearest neighbors of sampled tokens.
-
-    Args:
-        kept: mean share of neighbors that are the same.
-        chance: the share that random neighbors would keep.
-        least_kept: the tokens whose neighbors changed most.
-    """
+    """The difference between the k nearest neighbors of sampled tokens."""
 
     k: int
     queries: int
-    kept: float
-    chance: float
-    least_kept: Sequence[KeptNeighbors]
+    kept: float  # mean share of neighbors that are the same
+    chance: float  # the share that random neighbors would keep
+    least_kept: Sequence[KeptNeighbors]  # the tokens whose neighbors changed most
 
 
 @dataclass(frozen=True)
 class TokensDifference:
-    """The difference between two token tables: tokens of both, of the first alone and of the second alone.
+    """The difference between two token tables: tokens of both, of the first alone and of the second alone."""
 
-    Args:
-        matched_by: "text", or "id" where one of the two has no tokens.
-        removed, new: the first of those that the counts are of.
-        rows: matched row by row.
-        rotated: the same after a rotation.
-    """
-
-    matched_by: str
+    matched_by: str  # "text", or "id" where one of the two has no tokens
     tables: tuple[ComparedTable, ComparedTable]
     shared: int
     removed_count: int
-    removed: Sequence[str]
+    removed: Sequence[str]  # the first of these
     new_count: int
-    new: Sequence[str]
-    rows: RowsDifference | Missing
-    rotated: RotatedDifference | Missing
+    new: Sequence[str]  # the first of these
+    rows: RowsDifference | Missing  # matched row by row
+    rotated: RotatedDifference | Missing  # the same after a rotation
     neighbors: NeighborsDifference | Missing
 
 
 @dataclass(frozen=True)
 class PositionsDifference:
-    """The difference between two position tables: positions of both, of the first alone and of the second alone.
-
-    Args:
-        offsets: the row that position 0 reads, in both.
-        rows: matched position by position.
-    """
+    """The difference between two position tables: positions of both, of the first alone and of the second alone."""
 
     tables: tuple[ComparedTable, ComparedTable]
-    offsets: tuple[int, int]
+    offsets: tuple[int, int]  # the row that position 0 reads, in both
     shared: int
     removed: int
     new: int
-    rows: RowsDifference | Missing
+    rows: RowsDifference | Missing  # matched position by position
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,18 +158,11 @@ def difference(
     allow_pickle: bool = False,
     progress: Progress = lambda _: None,
 ) -> Difference:
-    """Compare the input layers of two checkpoints of any formats.
+    """Compare the input layers of two checkpoints of any formats, or of two configurations.
 
     Tokens are matched by their text, or by id where one of the two has no tokens. A part that cannot be compared is
-    Missing, with the reason.
-
-    Args:
-        first, second: files, folders, or configurations alone.
-        table: "input", "output" for the output projection, or the name of a tensor that both have.
-        allow_pickle: read pickles too; pass True only where you trust the author.
-
-    Returns:
-        The findings. Print them with `whatwhere diff`; `whatwhere.records.to_json` writes them as JSON.
+    Missing, with the reason. `table` is "input", "output", or the name of a tensor that both have. `whatwhere diff`
+    prints the findings.
 
     Raises:
         SettingError: If k or queries is below 1, or rows below 0.
@@ -341,14 +286,7 @@ def _summary(values: Float[np.ndarray, " values"]) -> Summary:
 
 
 def _tokens(
-    first: Checkpoint,
-    second: Checkpoint,
-    table: str,
-    k: int,
-    queries: int,
-    most: int,
-    seed: int,
-    progress: Progress,
+    first: Checkpoint, second: Checkpoint, table: str, k: int, queries: int, most: int, seed: int, progress: Progress
 ) -> TokensDifference:
     progress(f"reading {first.path}")
     one = read_table(first, table)

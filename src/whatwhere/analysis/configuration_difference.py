@@ -38,26 +38,17 @@ class ChangedValue:
 
 @dataclass(frozen=True, eq=False)
 class RotaryDifference:
-    """Two rotary embeddings compared.
+    """Two rotary embeddings compared."""
 
-    Args:
-        pairs, differing: rotated pairs of features, and those whose frequencies differ.
-        length: that the frequencies hold for, where they follow the length.
-        frequencies: of both, radians per position.
-        ratio: of the frequencies, second / first; NaN where the first is 0.
-        magnitudes: factors of queries and keys.
-        cosine: of a vector rotated by the one and by the other, at each of the distances between two tokens.
-    """
-
-    pairs: int
-    differing: int
-    length: int
-    frequencies: tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]
-    ratio: Float[np.ndarray, " pairs"]
-    magnitudes: tuple[float, float]
+    pairs: int  # of features that are rotated
+    differing: int  # pairs whose frequencies differ
+    length: int  # that the frequencies hold for, where they follow the length
+    frequencies: tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]  # of both, radians per position
+    ratio: Float[np.ndarray, " pairs"]  # of the frequencies, second / first; NaN where the first is 0
+    magnitudes: tuple[float, float]  # factors of queries and keys
     interleaved: tuple[bool, bool]
     distances: Sequence[int]
-    cosine: Sequence[float]
+    cosine: Sequence[float]  # of a vector rotated by the one and by the other, at each distance between two tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,28 +63,17 @@ class LayerDifference:
 
 @dataclass(frozen=True, eq=False)
 class ConfigurationDifference:
-    """The difference between two configurations.
+    """The difference between two configurations."""
 
-    Args:
-        keys: that differ, where both are Hugging Face's own.
-        facts: that differ in this library's terms, where no key has the same name and values.
-        query_key, score: layers whose maps of queries and keys, or biases, differ.
-        not_understood: why keys alone are compared; None where both are understood.
-    """
-
-    keys: Sequence[ChangedValue] = ()
-    facts: Sequence[ChangedValue] = ()
-    query_key: Sequence[LayerDifference] = ()
-    score: Sequence[LayerDifference] = ()
-    not_understood: str | None = None
+    keys: Sequence[ChangedValue] = ()  # that differ, where both are Hugging Face's own
+    facts: Sequence[ChangedValue] = ()  # that differ in this library's terms, where no key has the same name and values
+    query_key: Sequence[LayerDifference] = ()  # layers whose maps of queries and keys differ
+    score: Sequence[LayerDifference] = ()  # layers whose biases differ
+    not_understood: str | None = None  # why keys alone are compared; None where both are understood
 
 
 def configurations(first: "Checkpoint | Description", second: "Checkpoint | Description") -> ConfigurationDifference:
-    """Compare two configurations: the keys, and what they mean for each layer.
-
-    Layers whose schemes differ in the same way are grouped. Two rotary embeddings are compared pair by pair, and by
-    distance: the cosine of a vector rotated by the one and by the other.
-    """
+    """Compare two configurations: the keys, and what they mean for each layer; layers that differ alike are grouped."""
     keys = _keys(first, second)
     if keys == []:
         return ConfigurationDifference()  # one configuration: no need to interpret it

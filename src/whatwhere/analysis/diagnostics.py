@@ -36,33 +36,21 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Suspicious rows of a token table, and the evidence.
-
-    Args:
-        reference_rows: the finite, nonzero rows of lowest norm, to which all rows are compared.
-        proximity: of each row to the mean of the reference rows: 1 at this mean, 0 at the median distance from it.
-        cosine: of each row and this mean, after subtracting the mean of all rows from both.
-        threshold: the cosine above which a row is suspected.
-        under_trained: the suspected rows, the nearest to the reference rows first.
-        distances: of each row to the mean of the rows that no criterion suspects; 0 of rows that are not finite.
-        low_norm, high_norm: rows whose norm lies far below or far above those of the rows that are not under-trained.
-        near_mean: rows whose distance lies far below the others', though their norm does not.
-        duplicates: groups of equal rows, each in the order of ids.
-    """
+    """Suspicious rows of a token table, and the evidence."""
 
     norms: Float[np.ndarray, " rows"]
-    reference_rows: Int64[np.ndarray, " references"]
-    proximity: Float[np.ndarray, " rows"]
-    cosine: Float[np.ndarray, " rows"]
-    threshold: float
-    under_trained: Int64[np.ndarray, " under_trained"]
-    distances: Float[np.ndarray, " rows"]
-    low_norm: Int64[np.ndarray, " low"]
-    high_norm: Int64[np.ndarray, " high"]
-    near_mean: Int64[np.ndarray, " near"]
+    reference_rows: Int64[np.ndarray, " references"]  # finite, nonzero rows of lowest norm, to which all are compared
+    proximity: Float[np.ndarray, " rows"]  # to the mean of the reference rows: 1 at it, 0 at the median distance
+    cosine: Float[np.ndarray, " rows"]  # of each row and this mean, after subtracting the mean of all rows from both
+    threshold: float  # the cosine above which a row is suspected
+    under_trained: Int64[np.ndarray, " under_trained"]  # the suspected rows, the nearest to the reference rows first
+    distances: Float[np.ndarray, " rows"]  # to the mean of the rows that nothing suspects; 0 of those not finite
+    low_norm: Int64[np.ndarray, " low"]  # whose norm lies far below those of trained rows
+    high_norm: Int64[np.ndarray, " high"]  # whose norm lies far above those of trained rows
+    near_mean: Int64[np.ndarray, " near"]  # rows whose distance lies far below the others', though their norm does not
     zero: Int64[np.ndarray, " zero"]
     non_finite: Int64[np.ndarray, " non_finite"]
-    duplicates: tuple[tuple[int, ...], ...]
+    duplicates: tuple[tuple[int, ...], ...]  # groups of equal rows, each in the order of ids
     beyond_vocabulary: Int64[np.ndarray, " beyond"]
 
     @property
@@ -86,12 +74,10 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
     """Find suspicious rows of a token table: under-trained, far from the others, zero, non-finite, duplicate.
 
     Under-trained rows often have low norms, and a common direction from updates that change all of them alike. The rows
-    of lowest norm are therefore the reference: for every row, its distance from their mean and its cosine to it are
-    computed, excluding the row itself. A row is suspected if the cosine is above 0.5 and 8 robust standard deviations
-    above the median. This follows Land and Bartolo, https://arxiv.org/abs/2405.05417, who choose the reference rows by
-    hand. Rows that keep their random initial values, perhaps shrunk by weight decay, have no common direction: they are
-    found by their norm where it lies `far_below` the others', and else not at all.
-    Rows beyond the ids of `tokens` of the tokenizer are padding; None is not known.
+    of lowest norm are therefore the reference: a row is suspected if its cosine to their mean, itself excluded, is
+    above 0.5 and 8 robust deviations above the median. Land and Bartolo, https://arxiv.org/abs/2405.05417, choose the
+    reference by hand. Rows that keep their random initial values have no common direction: they are found by their norm
+    where it lies `far_below` the others', and else not at all. Rows beyond the ids of `tokens` are padding.
     """
     _require_table(table)
     norms = row_norms(table)
@@ -139,11 +125,10 @@ def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"
 
 
 def unreachable(tokenizer: "Tokenizer", ids: Iterable[int]) -> Int64[np.ndarray, " ids"]:
-    """Return those of some ids whose tokens no text is encoded to, by a round trip through the tokenizer.
+    """Return those of some ids whose tokens no text is encoded to.
 
-    Each id is decoded after the ids of a short text, and the result is encoded again. An id that does not occur in the
-    encoding, for any of seven short texts, is unreachable. Tokens of incomplete UTF-8 characters cannot be decoded
-    alone, and are not counted; nor are ids without a token.
+    Each id is decoded after the ids of seven short texts, and the result is encoded again. Tokens of incomplete UTF-8
+    characters cannot be decoded alone, and are not counted.
     """
     left = np.array([n for n in ids if tokenizer.id_to_token(n) is not None], np.int64)
     for context in _CONTEXTS:
@@ -244,10 +229,10 @@ def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], 
 def hubs(
     table: Float[np.ndarray, "rows dim"], valid: Int64[np.ndarray, " valid"], seed: int = 0, queries: int = 4096
 ) -> tuple[list[tuple[int, int]], int, float]:
-    """Find the rows that are among the ten nearest neighbors of many others (hubness), among the valid ids.
+    """Find the rows among the ten nearest neighbors of many others (hubness), of the valid ids.
 
-    The result is the id of each hub and the number of rows whose neighbor it is, the largest first; the number of rows
-    whose neighbors were searched; and how often a row is a neighbor on average.
+    The result is the id of each hub and how often it is a neighbor, the number of rows that were searched, and how
+    often a row is a neighbor on average.
     """
     if len(valid) < 2 or queries < 1:
         return [], 0, 0.0
@@ -264,24 +249,14 @@ def hubs(
 
 @dataclass(frozen=True)
 class InitialScale:
-    """An estimate of the standard deviation of the initial values.
+    """An estimate of the standard deviation of the initial values."""
 
-    Args:
-        std: standard deviation of the rows, after subtracting their mean row.
-        rows: number of rows that were used.
-        under_trained: whether these are the under-trained rows; otherwise all rows, so `std` is that of trained values.
-        rule: the nearest usual initialization; None if none is within 15 %.
-        expected_std: the standard deviation of that initialization.
-        norm_variation: coefficient of variation of the rows' norms, divided by that of random samples of one
-            distribution, 1 / sqrt(2 dim) if it is normal. Trained rows differ more: frequent tokens from rare ones.
-    """
-
-    std: float
-    rows: int
-    under_trained: bool
-    rule: str | None
-    expected_std: float | None
-    norm_variation: float
+    std: float  # standard deviation of the rows, after subtracting their mean row
+    rows: int  # number of rows that were used
+    under_trained: bool  # whether these are the under-trained rows; else all, and `std` is that of trained values
+    rule: str | None  # the nearest usual initialization; None if none is within 15 %
+    expected_std: float | None  # the standard deviation of that initialization
+    norm_variation: float  # of the rows' norms, as a multiple of that of normal samples; trained rows differ more
 
     @property
     def looks_random(self) -> bool:
@@ -293,11 +268,9 @@ class InitialScale:
 def initial_scale(
     table: Float[np.ndarray, "rows dim"], under_trained: Int64[np.ndarray, " ids"], configured: float | None = None
 ) -> InitialScale:
-    """Estimate the standard deviation of the initial values from under-trained rows.
+    """Estimate the standard deviation of the initial values from under-trained rows, and name the usual value nearby.
 
-    Such rows keep their initial values except for updates that are common to all of them, so their mean is subtracted
-    first. The estimate is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1 (PyTorch,
-    T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
+    Such rows keep their initial values but for updates that are common to all of them, so their mean is subtracted.
     """
     _require_table(table)
     selected = len(under_trained) >= _FEWEST_UNDER_TRAINED

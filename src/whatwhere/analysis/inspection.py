@@ -24,35 +24,22 @@ __all__ = ["SECTIONS", "Inspection", "check_sections", "examine", "inspect"]
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """The findings on a checkpoint. A section is None where it was not requested, and Missing where it cannot be.
-
-    Args:
-        format: of the checkpoint, such as "safetensors"; "run" of a comparison, "configuration" without weights.
-        whatwhere: the version that made this.
-        seed: random seed of samples of rows.
-        shape: of the token table; None where there is none.
-        tables: others that token ids select: by layer, factorized, of values, of hashed n-grams.
-        variance: of the first layer's input, split into tokens and positions.
-        norms, spectrum: of the rows of the token table.
-        diagnostics: of the token table: under-trained, unreachable, duplicate, hub, zero and NaN rows.
-        rotary: rotations of queries and keys.
-        biases: of attention scores, by distance.
-    """
+    """The findings on a checkpoint. A section is None where it was not requested, and Missing where it cannot be."""
 
     path: str
-    format: str
-    whatwhere: str
-    seed: int
-    shape: tuple[int, ...] | None
+    format: str  # of the checkpoint, such as "safetensors"; "run" of a comparison, "configuration" without weights
+    whatwhere: str  # the version that made this
+    seed: int  # random seed of samples of rows
+    shape: tuple[int, ...] | None  # of the token table; None where there is none
     sizes: Sizes | Missing | None = None
-    tables: SiblingTables | Missing | None = None
-    variance: InputVariance | Missing | None = None
-    norms: Norms | Missing | None = None
+    tables: SiblingTables | Missing | None = None  # others that token ids select: by layer, factorized, hashed ...
+    variance: InputVariance | Missing | None = None  # of the first layer's input, split into tokens and positions
+    norms: Norms | Missing | None = None  # of the rows of the token table
     spectrum: Spectrum | Missing | None = None
-    diagnostics: TokenDiagnostics | Missing | None = None
+    diagnostics: TokenDiagnostics | Missing | None = None  # under-trained, unreachable, duplicate, hub, zero, NaN rows
     positions: PositionTable | Missing | None = None
-    rotary: RotaryReport | Missing | None = None
-    biases: BiasReport | Missing | None = None
+    rotary: RotaryReport | Missing | None = None  # rotations of queries and keys
+    biases: BiasReport | Missing | None = None  # of attention scores, by distance
 
     def __repr__(self) -> str:
         """Return one line with the sections that there are; the findings would fill a notebook."""
@@ -121,12 +108,7 @@ def inspect(
 
 
 def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickle: bool = False) -> Checkpoint:
-    """Open what is inspected: a checkpoint, one run of a comparison, or a configuration without weights.
-
-    Raises:
-        SettingError: If a comparison has several runs and none is named, or there is no such run.
-        CheckpointError: If the file cannot be read.
-    """
+    """Open what is inspected: a checkpoint, one run of a comparison, or a configuration without weights."""
     if isinstance(path, Checkpoint):
         checkpoint = path
     elif has_tensors(path):
@@ -158,11 +140,7 @@ def examine(
 
 
 def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
-    """Check the names of sections, and return them in their order.
-
-    Raises:
-        SettingError: If one is unknown, or none is requested.
-    """
+    """Check the names of sections, and return them in their order."""
     requested = tuple(SECTIONS if sections is None else sections)
     known = f"Sections are: {', '.join(SECTIONS)}."
     for name in requested:

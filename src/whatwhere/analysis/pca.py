@@ -85,38 +85,23 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The variance of a table along its principal axes.
+    """The variance of a table along its principal axes."""
 
-    Args:
-        explained_variance_ratio: share of the variance along each axis, descending: the 64 largest, of a wide table 32.
-        participation_ratio: (sum v)^2 / sum(v^2) of the variances v: dim if all are equal, 1 if one axis has all.
-        axes_for_90: number of axes that explain 90 % of the variance; None if only the largest were computed.
-        mean_cosine: mean over pairs of different rows: near 0 for rows in all directions.
-        mean_row_norm: norm of the mean row, divided by the mean norm of a row.
-        rows: number of rows that were used.
-        dim: features of a row.
-        sampled: whether the rows are a sample.
-    """
-
-    explained_variance_ratio: Float[np.ndarray, " axes"]
-    participation_ratio: float
-    axes_for_90: int | None
-    mean_cosine: float
-    mean_row_norm: float
-    rows: int
-    dim: int
-    sampled: bool
+    explained_variance_ratio: Float[np.ndarray, " axes"]  # of each axis, descending: the 64 largest, of a wide table 32
+    participation_ratio: float  # (sum v)^2 / sum(v^2) of the variances v: dim if all are equal, 1 if one axis has all
+    axes_for_90: int | None  # number of axes that explain 90 % of the variance; None if only the largest were computed
+    mean_cosine: float  # mean over pairs of different rows: near 0 for rows in all directions
+    mean_row_norm: float  # norm of the mean row, divided by the mean norm of a row
+    rows: int  # number of rows that were used
+    dim: int  # features of a row
+    sampled: bool  # whether the rows are a sample
 
 
 def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     """Return the spectrum of the covariance of the rows of a table, and their mean cosine.
 
-        C = covariance of the rows = sum_n v_n a_n a_n^T        participation ratio = (tr C)^2 / tr(C^2)
-        mean cosine = (|sum of unit rows|^2 - n) / (n (n - 1))
-
-    Raises:
-        ShapeError: If the table is not two-dimensional, or has fewer than two rows.
-        SettingError: If a number is not finite.
+    C = covariance of the rows = sum_n v_n a_n a_n^T        participation ratio = (tr C)^2 / tr(C^2)
+    mean cosine = (|sum of unit rows|^2 - n) / (n (n - 1))
     """
     if table.ndim != 2 or 0 in table.shape or len(table) < 2:
         raise ShapeError(f"a spectrum needs a table of shape (rows, dim) with two rows or more, but got {table.shape}.")
@@ -152,8 +137,7 @@ def leading_eigenvectors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
 
-    It needs products with a few columns only, whereas a decomposition is cubic in the number of features: Musco and
-    Musco 2015, https://arxiv.org/abs/1504.05477.
+    Musco and Musco 2015, https://arxiv.org/abs/1504.05477: products with a few columns instead of a decomposition.
     """
     dim = len(covariance)
     block = np.random.default_rng(seed).standard_normal((dim, min(count + _SPARE, dim)))

@@ -20,27 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RotarySpectrum:
-    """Wavelengths and rotations of rotary pairs, in their order.
+    """Wavelengths and rotations of rotary pairs, in their order."""
 
-    Args:
-        wavelengths: positions for one rotation, 2 pi / w; infinite for a frequency of 0.
-        unscaled: the same without the scaling.
-        slowdown: unscaled frequency divided by the scaled one; infinite if the scaled one is 0.
-        rotations_trained: rotations within the trained length, at the frequencies of training.
-        rotations_claimed: rotations within the claimed length, at the frequencies used there.
-        partial: pairs without a full rotation in training, for which larger angles are out of distribution.
-        unseen: those of `partial` that rotate farther within the claimed length than in training.
-        constant: pairs of frequency 0, which never rotate.
-    """
-
-    wavelengths: Float64[np.ndarray, " pairs"]
-    unscaled: Float64[np.ndarray, " pairs"]
-    slowdown: Float64[np.ndarray, " pairs"]
-    rotations_trained: Float64[np.ndarray, " pairs"]
-    rotations_claimed: Float64[np.ndarray, " pairs"]
-    partial: Bool[np.ndarray, " pairs"]
-    unseen: Bool[np.ndarray, " pairs"]
-    constant: Bool[np.ndarray, " pairs"]
+    wavelengths: Float64[np.ndarray, " pairs"]  # positions for one rotation, 2 pi / w; infinite for a frequency of 0
+    unscaled: Float64[np.ndarray, " pairs"]  # the same without the scaling
+    slowdown: Float64[np.ndarray, " pairs"]  # unscaled frequency / scaled one; infinite if the scaled one is 0
+    rotations_trained: Float64[np.ndarray, " pairs"]  # within the trained length, at the frequencies of training
+    rotations_claimed: Float64[np.ndarray, " pairs"]  # within the claimed length, at the frequencies used there
+    partial: Bool[np.ndarray, " pairs"]  # no full rotation in training: larger angles are out of distribution
+    unseen: Bool[np.ndarray, " pairs"]  # those of `partial` that rotate farther within the claimed length
+    constant: Bool[np.ndarray, " pairs"]  # pairs of frequency 0, which never rotate
 
 
 def rotary_spectrum(
@@ -156,31 +145,20 @@ class LayerAgreement(Agreement):
 
 @dataclass(frozen=True, eq=False)
 class RotaryLayers(RotarySpectrum):
-    """The rotation that some layers share. Inherits what was computed for each pair.
-
-    Args:
-        theta: the base of the frequencies.
-        head_dim, rotary_dim: features of a head, and those of them that are rotated.
-        interleaved: whether features 2i and 2i + 1 are a pair; else i and i + rotary_dim / 2.
-        scaling: in code; None without.
-        magnitude: factor of queries and keys.
-        trained, claimed: positions that the model was trained on, and that the configuration allows.
-        lengths: how these two are known.
-        effect: of the scaling: the rotation with it against that without.
-    """
+    """The rotation that some layers share. Inherits what was computed for each pair."""
 
     layers: Sequence[int]
     scheme: str
-    theta: float
+    theta: float  # the base of the frequencies
     head_dim: int
-    rotary_dim: int
-    interleaved: bool
-    scaling: str | None
-    magnitude: float
-    trained: int
-    claimed: int
-    lengths: str
-    effect: Agreement
+    rotary_dim: int  # features of a head that are rotated
+    interleaved: bool  # whether features 2i and 2i + 1 are a pair; else i and i + rotary_dim / 2
+    scaling: str | None  # in code; None without
+    magnitude: float  # factor of queries and keys
+    trained: int  # positions that the model was trained on
+    claimed: int  # positions that the configuration allows
+    lengths: str  # how these two are known
+    effect: Agreement  # of the scaling: the rotation with it against that without
 
 
 @dataclass(frozen=True)
@@ -194,38 +172,25 @@ class WindowedLayers:
 
 @dataclass(frozen=True, eq=False)
 class TemperatureLayers:
-    """Layers that multiply queries by a function of their position, in code; of a learned one the scheme.
-
-    Args:
-        factors: of queries at positions up to the claimed length; None where the function is learned.
-    """
+    """Layers that multiply queries by a function of their position, in code; of a learned one the scheme."""
 
     layers: Sequence[int]
     curve: str
     positions: Sequence[int]
-    factors: Float[np.ndarray, " positions"] | None
+    factors: Float[np.ndarray, " positions"] | None  # of queries up to the claimed length; None of a learned function
 
 
 @dataclass(frozen=True, eq=False)
 class RotaryReport:
-    """The rotations of a model.
-
-    Args:
-        without: layers that rotate nothing.
-        groups: of layers that share a rotation.
-        between: the first group against each other one with as many pairs.
-        windows: layers with sliding windows; all others attend to every earlier token.
-        sinks: layers whose heads have a learned sink in the denominator of the softmax.
-        temperatures: layers whose queries are multiplied by a function of their position, after the rotation.
-    """
+    """The rotations of a model."""
 
     layers: int
-    without: Sequence[int]
-    groups: Sequence[RotaryLayers]
-    between: Sequence[LayerAgreement]
-    windows: Sequence[WindowedLayers] = ()
-    sinks: Sequence[int] = ()
-    temperatures: Sequence[TemperatureLayers] = ()
+    without: Sequence[int]  # layers that rotate nothing
+    groups: Sequence[RotaryLayers]  # of layers that share a rotation
+    between: Sequence[LayerAgreement]  # the first group against each other one with as many pairs
+    windows: Sequence[WindowedLayers] = ()  # layers with sliding windows; all others attend to every earlier token
+    sinks: Sequence[int] = ()  # layers whose heads have a learned sink in the denominator of the softmax
+    temperatures: Sequence[TemperatureLayers] = ()  # layers that multiply queries by a function of their position
 
 
 def rotary(subject: Subject) -> RotaryReport:

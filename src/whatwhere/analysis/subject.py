@@ -44,21 +44,13 @@ class Absent(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A checkpoint and what several sections need of it, each computed when it is first read.
+    """A checkpoint and what several sections need of it, each computed when it is first read."""
 
-    Args:
-        checkpoint: what is inspected.
-        seed: random seed for samples of rows.
-        progress: called with each step that takes a while.
-        texts: documents, whose n-grams are looked up in tables of hashed n-grams.
-        listed: rows of each list of suspicious rows that are described.
-    """
-
-    checkpoint: Checkpoint
-    seed: int
-    progress: Progress
-    texts: tuple[str, ...] = ()
-    listed: int = EXAMPLES
+    checkpoint: Checkpoint  # what is inspected
+    seed: int  # random seed for samples of rows
+    progress: Progress  # called with each step that takes a while
+    texts: tuple[str, ...] = ()  # documents, whose n-grams are looked up in tables of hashed n-grams
+    listed: int = EXAMPLES  # rows of each list of suspicious rows that are described
 
     @cached_property
     def table(self) -> Float[np.ndarray, "rows dim"]:

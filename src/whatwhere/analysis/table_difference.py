@@ -46,10 +46,7 @@ class Overlap:
 
 
 def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
-    """Return the rows of two tables that have the same key.
-
-    Rows with the key "" are skipped, and so are further rows with a key that occurred before.
-    """
+    """Return the rows of two tables that have the same key, each the first with it; the key "" is none."""
     one, other = _first_rows(first), _first_rows(second)
     pairs = np.array([(row, other[key]) for key, row in one.items() if key in other], np.int64).reshape(-1, 2)
     removed, new = ([row for key, row in a.items() if key not in b] for a, b in ((one, other), (other, one)))
@@ -121,16 +118,12 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
 def procrustes(
     first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"], seed: int = 0
 ) -> tuple[Float[np.ndarray, "dim dim"], Movement, Int64[np.ndarray, " fitted"]]:
-    """Compute the best rotation of one table onto another (orthogonal Procrustes), and the remaining difference.
+    """Compute the best rotation of one table onto another, the movement that is left, and the rows it was fitted to.
 
         R = argmin |X R - Y|,  R^T R = 1        X^T Y = U S V^T  =>  R = U V^T
 
-    Schönemann 1966, https://doi.org/10.1007/BF02289451. Tables that were trained separately differ at least by a
-    rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384; how well it fits
-    the others shows whether the tables are similar.
-
-    Returns:
-        R, the movement from the rotated rows to the corresponding ones, and the rows to which R was fitted.
+    Schönemann 1966, https://doi.org/10.1007/BF02289451. Tables trained separately differ at least by a rotation.
+    R is fitted to half of the rows, at most 16,384; how well it fits the others shows whether the tables are similar.
     """
     if first.shape != second.shape or first.ndim != 2:
         raise ShapeError(f"procrustes needs tables of the same shape, but these have {first.shape} and {second.shape}.")
@@ -159,10 +152,7 @@ def overlap(
     seed: int = 0,
     metric: Metric = "cosine",
 ) -> Overlap:
-    """Compute which of the k nearest neighbors of a row are the same in two tables, which may have different dims.
-
-    The search is exact, by cosine in the first table; a row is not its own neighbor.
-    """
+    """Compute which of the k nearest neighbors of a row, by cosine in the first table, are the same in two tables."""
     if len(first) != len(second):
         raise ShapeError(f"overlap needs tables with as many rows, but these have {len(first)} and {len(second)}.")
     if len(first) < 2 or k < 1 or queries < 1:

@@ -35,17 +35,11 @@ Row = TypeVar("Row", bound=TokenRow)
 
 @dataclass(frozen=True)
 class UnderTrainedRow(TokenRow):
-    """A row that is suspected of being under-trained.
+    """A row that is suspected of being under-trained."""
 
-    Args:
-        cosine: to the mean of the reference rows, both less the mean of all rows.
-        proximity: 1 - distance to that mean / median distance.
-        reachable: whether some text is encoded to this token; None without a tokenizer.
-    """
-
-    cosine: float
-    proximity: float
-    reachable: bool | None
+    cosine: float  # to the mean of the reference rows, both less the mean of all rows
+    proximity: float  # 1 - distance to that mean / median distance
+    reachable: bool | None  # whether some text is encoded to this token; None without a tokenizer
 
 
 @dataclass(frozen=True)
@@ -73,14 +67,10 @@ class NotFiniteRow(TokenRow):
 
 @dataclass(frozen=True)
 class FarRow(TokenRow):
-    """A row with its distance from the mean of the rows that are not suspicious.
-
-    Args:
-        why: what lies far from the others': "low norm", "high norm", "near the mean" by its distance; None where none.
-    """
+    """A row with its distance from the mean of the rows that are not suspicious."""
 
     distance: float
-    why: str | None
+    why: str | None  # what lies far from the others': "low norm", "high norm", "near the mean"; None where none
 
 
 @dataclass(frozen=True)
@@ -101,36 +91,23 @@ class RowList(Generic[Row]):
 
 @dataclass(frozen=True, eq=False)
 class UnderTrained(RowList[UnderTrainedRow]):
-    """Rows suspected of being under-trained, by their cosine to the mean of the rows of lowest norm; the highest first.
+    """Rows suspected of being under-trained by their cosine to the mean of those of lowest norm, the highest first."""
 
-    Args:
-        reference: ids of the rows of lowest norm.
-        threshold: of the cosine, above which a row is suspected.
-        decisive: whether any cosine could exceed the threshold.
-        highest: the largest cosine; None without reference rows.
-        also_unreachable: how many of them no text is encoded to; None without a tokenizer.
-    """
-
-    reference: Int64[np.ndarray, " reference"]
-    threshold: float
-    decisive: bool
-    highest: float | None
-    also_unreachable: int | None
+    reference: Int64[np.ndarray, " reference"]  # ids of the rows of lowest norm
+    threshold: float  # of the cosine, above which a row is suspected
+    decisive: bool  # whether any cosine could exceed the threshold
+    highest: float | None  # the largest cosine; None without reference rows
+    also_unreachable: int | None  # how many of them no text is encoded to; None without a tokenizer
 
 
 @dataclass(frozen=True, eq=False)
 class FarRows(RowList[FarRow]):
-    """Rows far from the others by their norm or their distance from the mean, apart from those of one direction.
+    """Rows far from the others by their norm or their distance from the mean, apart from those of one direction."""
 
-    Args:
-        median_norm, median_distance: of the rows that are finite and not 0; None without such rows.
-        lowest, farthest: the first rows by norm and the last by distance, suspicious or not.
-    """
-
-    median_norm: float | None
-    median_distance: float | None
-    lowest: Sequence[FarRow]
-    farthest: Sequence[FarRow]
+    median_norm: float | None  # of the rows that are finite and not 0; None without such rows
+    median_distance: float | None  # of these rows
+    lowest: Sequence[FarRow]  # the first rows by norm, suspicious or not
+    farthest: Sequence[FarRow]  # the last rows by distance, suspicious or not
 
 
 @dataclass(frozen=True)
@@ -145,16 +122,11 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Hubs:
-    """Rows that are among the nearest neighbors of unusually many, most frequent first.
+    """Rows that are among the nearest neighbors of unusually many, most frequent first."""
 
-    Args:
-        queries, neighbors: rows whose neighbors were searched, and how many of each.
-        expected: how often a row is a neighbor on average.
-    """
-
-    queries: int
-    neighbors: int
-    expected: float
+    queries: int  # rows whose neighbors were searched
+    neighbors: int  # that were searched of each
+    expected: float  # how often a row is a neighbor on average
     rows: Sequence[HubRow]
 
 
@@ -167,13 +139,7 @@ class BeyondVocabulary(RowList[TokenRow]):
 
 @dataclass(frozen=True, eq=False)
 class TokenDiagnostics:
-    """The suspicious rows of a token table.
-
-    Args:
-        rows: of the table.
-        unmoved: rows that training did not move, but for weight decay; None where the table before training is not
-            stored, as it is in runs of a comparison.
-    """
+    """The suspicious rows of a token table."""
 
     rows: int
     under_trained: UnderTrained
@@ -184,7 +150,7 @@ class TokenDiagnostics:
     zero: RowList[TokenRow]
     not_finite: RowList[NotFiniteRow]
     beyond_vocabulary: BeyondVocabulary | Missing
-    unmoved: RowList[UnmovedRow] | None = None
+    unmoved: RowList[UnmovedRow] | None = None  # by training, but for weight decay; None where the start is not stored
 
 
 def token_diagnostics(subject: Subject) -> TokenDiagnostics:

@@ -41,35 +41,22 @@ _SOON, _MOST_ROWS = 3.6e11, 50_000
 
 @dataclass(frozen=True)
 class NeighborsKept:
-    """The share of the k nearest neighbors that a map preserves.
+    """The share of the k nearest neighbors that a map preserves."""
 
-    Args:
-        share: of the k nearest rows of the full space, by cosine, that are among the k nearest on the map; the mean of
-            the sampled `queries`.
-        chance: the share that random coordinates would preserve.
-    """
-
-    share: float
+    share: float  # of the k nearest rows by cosine that are among the k nearest on the map; a mean over `queries`
     k: int
     queries: int
-    chance: float
+    chance: float  # the share that random coordinates would preserve
 
 
 @dataclass(frozen=True, eq=False)
 class TokenMap:
-    """Coordinates of the rows of a table, and the share of their nearest neighbors that the map preserves.
-
-    Args:
-        method: of dimensionality reduction.
-        coordinates: of each row.
-        kept: how many of their nearest neighbors.
-        explained_variance_ratio: of each of the two axes; None where axes have no meaning (t-SNE, UMAP).
-    """
+    """Coordinates of the rows of a table, and the share of their nearest neighbors that the map preserves."""
 
     method: Method
     coordinates: Float[np.ndarray, "rows 2"]
     kept: NeighborsKept
-    explained_variance_ratio: tuple[float, float] | None
+    explained_variance_ratio: tuple[float, float] | None  # of the two axes; None for t-SNE and UMAP
 
 
 def make_map(
@@ -150,10 +137,7 @@ def neighbors_to_compare(rows: int) -> int:
 
 
 def rows_for_half_a_minute(rows: int, dim: int) -> int:
-    """Return how many rows of a table t-SNE lays out in about half a minute on one core, all of them if it can.
-
-    The search for neighbors takes rows^2 dim multiplications, the optimization is linear in the rows.
-    """
+    """Return how many rows of a table t-SNE lays out in about half a minute on one core, all of them if it can."""
     return min(rows, _MOST_ROWS, int((_SOON / max(dim, 1)) ** 0.5))
 
 
@@ -247,22 +231,14 @@ FOUR_GROUPS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, eq=False)
 class GroupNeighbors:
-    """The nearest neighbor of each token within a named set, and the cosines within and between its groups.
+    """The nearest neighbor of each token within a named set, and the cosines within and between its groups."""
 
-    Args:
-        nearest: row of the nearest other token of the set, by cosine.
-        cosines: of each token and that neighbor.
-        stay: number of tokens whose nearest neighbor is of their own group.
-        compared: number of tokens whose group has another token, so that it could be.
-        within, between: the least and the greatest cosine of two tokens of one group, or of two; None without a pair.
-    """
-
-    nearest: Int64[np.ndarray, " tokens"]
-    cosines: Float[np.ndarray, " tokens"]
-    stay: int
-    compared: int
-    within: tuple[float, float] | None
-    between: tuple[float, float] | None
+    nearest: Int64[np.ndarray, " tokens"]  # row of the nearest other token of the set, by cosine
+    cosines: Float[np.ndarray, " tokens"]  # of each token and that neighbor
+    stay: int  # number of tokens whose nearest neighbor is of their own group
+    compared: int  # number of tokens whose group has another token, so that it could be
+    within: tuple[float, float] | None  # least and greatest cosine of two tokens of one group
+    between: tuple[float, float] | None  # the same of two groups; None without a pair
 
 
 def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]) -> GroupNeighbors:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.analysis.analogies import Rule, answers
-from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
+from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Rule, Search, answers
 from whatwhere.analysis.subject import Progress
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
@@ -19,15 +18,11 @@ from whatwhere.models.model_text import Marking, marking, texts
 
 @dataclass(frozen=True)
 class NamedRow:
-    """A row of a table, by its id and its token as the vocabulary spells it, or #id.
-
-    Args:
-        text: of the token, with its leading space; None where its bytes are not text, or there is no token.
-    """
+    """A row of a table, by its id and its token as the vocabulary spells it, or #id."""
 
     token: str
     id: int
-    text: str | None
+    text: str | None  # of the token, with its leading space; None where its bytes are not text, or there is no token
 
 
 def named_rows(words: Sequence[str], ids: Sequence[int], marked: Marking | None = None) -> list[NamedRow]:
@@ -53,20 +48,15 @@ class TokenNeighbors(NamedRow):
 
 @dataclass(frozen=True)
 class SearchedTable:
-    """The table that was searched.
-
-    Args:
-        not_finite: rows that are excluded, for they hold NaN or infinity.
-        centered: whether the mean row was subtracted first.
-    """
+    """The table that was searched."""
 
     path: str
     table: str
     rows: int
     dim: int
     dtype: str
-    not_finite: Sequence[NamedRow]
-    centered: bool
+    not_finite: Sequence[NamedRow]  # rows that are excluded, for they hold NaN or infinity
+    centered: bool  # whether the mean row was subtracted first
 
 
 @dataclass(frozen=True)
@@ -134,10 +124,8 @@ def neighbors(
         >>> [found.token for found in neighbors(path, ["king"], k=1).tokens[0].neighbors]
         ['queen']
     """
-    checkpoint = open_run(source, table, run, allow_pickle)
-    opened, rows = _rows(checkpoint, table, [tokens] if isinstance(tokens, str) else tokens)
-    if metric == "cosine" and not centered:
-        _require_direction(opened, rows)
+    given = [tokens] if isinstance(tokens, str) else tokens
+    checkpoint, opened, rows = _rows(source, table, run, allow_pickle, given, metric == "cosine" and not centered)
     progress("searching")
     near = Search(opened.weight, metric, centered).nearest(opened.weight[rows], k, [[row] for row in rows])
     named = enumerate(_named(opened, rows))
@@ -178,15 +166,12 @@ def analogy(
         'queen'
     """
     terms = _terms(tokens[0].split() if len(tokens) == 1 else tokens)
-    checkpoint = open_run(source, table, run, allow_pickle)
-    opened, rows = _rows(checkpoint, table, terms)
+    checkpoint, opened, rows = _rows(source, table, run, allow_pickle, terms, not centered)
     if len(opened.weight) < 4:
         raise SettingError(
             f"an analogy needs an answer beside its three words, but {checkpoint.path} has {len(opened.weight)} rows.\n"
             "Choose a larger table."
         )
-    if not centered:
-        _require_direction(opened, rows)
     progress("searching")
     return answered_analogy(checkpoint, opened, Search(opened.weight, "cosine", centered), rows, k, rule)
 
@@ -215,10 +200,7 @@ def token_similarity(
     progress: Progress = lambda _: None,
 ) -> TokenSimilarity:
     """Return the cosine similarity of two tokens; the settings are those of `neighbors`."""
-    checkpoint = open_run(source, table, run, allow_pickle)
-    opened, rows = _rows(checkpoint, table, tokens)
-    if not centered:
-        _require_direction(opened, rows)
+    checkpoint, opened, rows = _rows(source, table, run, allow_pickle, tokens, not centered)
     progress("searching")
     one, other = Search(opened.weight, "cosine", centered).unit_rows(np.array(rows))
     cosine = min(max(float(one @ other), -1.0), 1.0)
@@ -233,10 +215,25 @@ def open_run(
     return opened if run is None and table in opened.tensors else of_run(opened, run)
 
 
-def _rows(checkpoint: Checkpoint, which: str, tokens: Sequence[str]) -> tuple[Table, list[int]]:
-    """Return a table, and its rows of some tokens."""
-    table = read_table(checkpoint, which)
-    return table, [table.row(find_token(checkpoint, text, table.rows)) for text in tokens]
+def _rows(
+    source: Checkpoint | str | Path,
+    table: str,
+    run: str | None,
+    allow_pickle: bool,
+    tokens: Sequence[str],
+    directed: bool,
+) -> tuple[Checkpoint, Table, list[int]]:
+    """Open a checkpoint; return it, a table, and its rows of some tokens, none of them 0 where they need directions."""
+    checkpoint = open_run(source, table, run, allow_pickle)
+    opened = read_table(checkpoint, table)
+    rows = [opened.row(find_token(checkpoint, text, opened.rows)) for text in tokens]
+    for row in rows if directed else ():
+        if not opened.weight[row].any():
+            raise SettingError(
+                f"the row of token #{row} is 0, so it has no direction, and no cosine with another row.\n"
+                "Choose another token; its neighbors by distance are found with the metric euclidean."
+            )
+    return checkpoint, opened, rows
 
 
 def _terms(words: Sequence[str]) -> tuple[str, str, str]:
@@ -273,12 +270,3 @@ def _found(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:
 
 def _named(table: Table, rows: Sequence[int] | np.ndarray) -> list[NamedRow]:
     return named_rows(table.words, table.ids[np.asarray(rows, np.int64)].tolist(), table.marking)
-
-
-def _require_direction(table: Table, rows: Sequence[int]) -> None:
-    for row in rows:
-        if not table.weight[row].any():
-            raise SettingError(
-                f"the row of token #{row} is 0, so it has no direction, and no cosine with another row.\n"
-                "Choose another token; its neighbors by distance are found with the metric euclidean."
-            )

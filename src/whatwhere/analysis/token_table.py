@@ -30,58 +30,37 @@ _CAUSAL_MASK = re.compile(r"(attn|attention)\.(bias|causal_mask)$")
 
 @dataclass(frozen=True)
 class SizeOfPart:
-    """The size of one part of a model, and its shares of all parameters and bytes.
+    """The size of one part of a model, and its shares of all parameters and bytes."""
 
-    Args:
-        part: "token table", "output projection", "position table", "token types" (BERT's two kinds of sentence), or
-            "other tensors".
-        tensor: its name; None for several tensors.
-        parameters: how many numbers it holds that are learned, each once: none of a stored copy of a tied table.
-        bytes: in the file; None where the format is text.
-    """
-
-    part: str
-    tensor: str | None
+    part: str  # "token table", "output projection", "position table", "token types" (of BERT), "other tensors"
+    tensor: str | None  # its name; None for several tensors
     shape: tuple[int, ...] | None
     dtype: str
-    parameters: int
+    parameters: int  # how many numbers it holds that are learned, each once: none of a stored copy of a tied table
     share: float | None
-    bytes: int | None
+    bytes: int | None  # in the file; None where the format is text
     share_of_bytes: float | None
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters and bytes of a model, part by part.
+    """Parameters and bytes of a model, part by part."""
 
-    Args:
-        parameters, bytes, tensors: of all tensors but constants, such as causal masks and inverse frequencies, and
-            tables of earlier steps; of a run of a comparison, the parameters that it learned. bytes is None where
-            the format is text.
-        rows, dim: of the token table; None where there is none.
-        tokens: of the tokenizer; None where that is not known.
-        without_row, first_without_row: how many of them have ids beyond the rows of the table, and the first few.
-        guessed: whether the token table was found by its number of rows, not by its name.
-        tied: whether the output projection shares the token table; None where the file does not show it.
-        from_configuration: whether these are sizes of a configuration without weights, of its tables alone.
-        contradicts_tie: whether the file contradicts tie_word_embeddings of its configuration.
-    """
-
-    parameters: int
-    bytes: int | None
-    tensors: int
+    parameters: int  # of all tensors but constants and tables of earlier steps; of a run, those that it learned
+    bytes: int | None  # None where the format is text
+    tensors: int  # but constants, such as causal masks, and tables of earlier steps
     parts: Sequence[SizeOfPart]
-    rows: int | None
+    rows: int | None  # of the token table; None where there is none
     dim: int | None
-    tokens: int | None
-    without_row: int | None
-    first_without_row: Sequence[NamedRow]
-    guessed: bool
-    tied: bool | None
+    tokens: int | None  # of the tokenizer; None where that is not known
+    without_row: int | None  # how many of them have ids beyond the rows of the table
+    first_without_row: Sequence[NamedRow]  # the first of these
+    guessed: bool  # whether the token table was found by its number of rows, not by its name
+    tied: bool | None  # whether the output projection shares the token table; None where the file does not show it
     model_type: str | None
     initial_scale: InitialScale | None
-    from_configuration: bool = False
-    contradicts_tie: bool = False
+    from_configuration: bool = False  # whether these are sizes of a configuration without weights, of its tables alone
+    contradicts_tie: bool = False  # whether the file contradicts tie_word_embeddings of its configuration
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,20 +84,15 @@ class NormsOfGroup:
 
 @dataclass(frozen=True, eq=False)
 class Norms:
-    """The Euclidean norms of the rows of the token table; rows whose numbers are not finite are ignored.
-
-    Args:
-        percentiles: "0" to "100".
-        by_type, by_script: of the token, the largest group first.
-    """
+    """The Euclidean norms of the rows of the token table; rows whose numbers are not finite are ignored."""
 
     rows: int
     finite: int
     mean: float
-    percentiles: Mapping[str, float]
+    percentiles: Mapping[str, float]  # "0" to "100"
     histogram: Histogram
-    by_type: Sequence[NormsOfGroup] | Missing
-    by_script: Sequence[NormsOfGroup] | Missing
+    by_type: Sequence[NormsOfGroup] | Missing  # of the token, the largest group first
+    by_script: Sequence[NormsOfGroup] | Missing  # of the token
 
 
 def sizes(subject: Subject) -> Sizes:

@@ -24,22 +24,16 @@ MAX_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class HashOccupancy:
-    """What the different n-grams of n tokens of a text read in the table of one hash, and the mean of a random hash.
-
-    Args:
-        occupied: rows that at least one of them reads.
-        sharing: n-grams whose row another one reads too.
-        fullest: the most n-grams that read one row.
-    """
+    """What the different n-grams of n tokens of a text read in the table of one hash, and the mean of a random hash."""
 
     n: int
     rows: int
     ngrams: int
-    occupied: int
+    occupied: int  # rows that at least one of them reads
     expected_occupied: float
-    sharing: int
+    sharing: int  # n-grams whose row another one reads too
     expected_sharing: float
-    fullest: int
+    fullest: int  # the most n-grams that read one row
 
 
 @dataclass(frozen=True)
@@ -58,21 +52,15 @@ class JointOccupancy:
 
 @dataclass(frozen=True)
 class NGramOccupancy:
-    """Which rows of hashed tables a text reads.
-
-    Args:
-        left_out: whether the text has more tokens than were counted.
-        rows, occupied: of all tables, and those that the text reads.
-        joint: of all tables of each n.
-    """
+    """Which rows of hashed tables a text reads."""
 
     documents: int
     tokens: int
-    left_out: bool
-    rows: int
-    occupied: int
+    left_out: bool  # whether the text has more tokens than were counted
+    rows: int  # of all tables
+    occupied: int  # of these, those that the text reads
     hashes: tuple[HashOccupancy, ...]
-    joint: tuple[JointOccupancy, ...]
+    joint: tuple[JointOccupancy, ...]  # of all tables of each n
 
 
 def ngram_occupancy(
@@ -82,16 +70,7 @@ def ngram_occupancy(
     max_tokens: int = MAX_TOKENS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> NGramOccupancy:
-    """Count the rows that the n-grams of a text read, and those that they share, exactly; rows themselves are not read.
-
-    Memory grows with the tokens that are counted, not with the tables, which may be on the meta device.
-
-    Args:
-        documents: the ids of each; n-grams end where a document begins.
-
-    Raises:
-        TextError: If there is no token.
-    """
+    """Count the rows that the n-grams of documents of ids read, and share; the rows themselves are not read."""
     import torch
 
     parts, left, count, cut = [], max_tokens, 0, False
@@ -173,37 +152,25 @@ _MAX_CHARACTERS = 16 * MAX_TOKENS
 
 @dataclass(frozen=True)
 class SampledNorms:
-    """The Euclidean norms of a sample of rows, of all columns or of those of one layer, counted from 0.
-
-    Args:
-        zero: sampled rows that are 0, whose tokens add nothing.
-        p5, median, p95: percentiles of the norms of the other rows; None where there is no other.
-    """
+    """The Euclidean norms of a sample of rows, of all columns or of those of one layer, counted from 0."""
 
     layer: int | None
-    zero: int
-    p5: float | None
+    zero: int  # sampled rows that are 0, whose tokens add nothing
+    p5: float | None  # of the norms of the other rows; None where there is no other
     median: float | None
     p95: float | None
 
 
 @dataclass(frozen=True)
 class SiblingTable:
-    """One table beside the token table.
-
-    Args:
-        num_layers: layers that its columns are divided into; None where they are not.
-        factors: numbers of the table and its projection, and of a plain table of their product; None without factors.
-        sampled, norms: rows that were sampled, and their norms; by layer where the columns are divided.
-        occupancy: what the texts read in a table of hashed n-grams, or why that is not known; None without texts.
-    """
+    """One table beside the token table."""
 
     table: TokenTable
-    num_layers: int | None
-    factors: tuple[int, int] | None
-    sampled: int
-    norms: Sequence[SampledNorms] | Missing
-    occupancy: NGramOccupancy | Missing | None
+    num_layers: int | None  # layers that its columns are divided into; None where they are not
+    factors: tuple[int, int] | None  # numbers of table and projection, and of their product; None without factors
+    sampled: int  # rows
+    norms: Sequence[SampledNorms] | Missing  # of the sampled rows; by layer where the columns are divided
+    occupancy: NGramOccupancy | Missing | None  # what texts read of hashed n-grams; None without texts
 
 
 @dataclass(frozen=True)

@@ -53,44 +53,24 @@ PASSED = "the one that was passed"
 
 @dataclass(frozen=True, eq=False)
 class Walkthrough:
-    """Each step from text to vectors.
+    """Each step from text to vectors."""
 
-    Args:
-        tokens, ids: of the tokenizer; tokens are None if ids were passed without one.
-        scheme: the name of the encoding.
-        rows: the row of each token, E[id].
-        position_rows: the vector added at each position; None without an input encoding.
-        vectors: rows plus position_rows: the input of the first block.
-        angles: radians by which queries and keys are rotated, one column for each frequency: of a pair of features, or
-            of each feature (PoPE); None without rotary positions.
-        bias: added to the score at each distance, one column for each head; None without a bias.
-        tokenizer: what made the ids, in words.
-        table: name of the tensor that the rows were read from; None where they are random samples.
-        factor: by which the rows were multiplied.
-        notes: sentences on what differs from a model.
-        texts: that each token decodes to, with its leading space; None where its bytes are not text, or none are known.
-    """
-
-    tokens: list[str] | None
+    tokens: list[str] | None  # of the tokenizer; None if ids were passed without one
     ids: list[int]
-    scheme: str
-    rows: Float[Tensor, "tokens dim"]
-    position_rows: Float[Tensor, "tokens dim"] | None
-    vectors: Float[Tensor, "tokens dim"]
-    angles: Float[Tensor, "tokens pairs"] | None
-    bias: Float[Tensor, "distances heads"] | None
-    tokenizer: str = ""
-    table: str | None = None
-    factor: float = 1.0
-    notes: Sequence[str] = ()
-    texts: list[str | None] | None = None
+    scheme: str  # the name of the encoding
+    rows: Float[Tensor, "tokens dim"]  # the row of each token, E[id]
+    position_rows: Float[Tensor, "tokens dim"] | None  # the vector added at each position; None without
+    vectors: Float[Tensor, "tokens dim"]  # rows plus position_rows: the input of the first block
+    angles: Float[Tensor, "tokens pairs"] | None  # of queries and keys, by frequency; None without rotary positions
+    bias: Float[Tensor, "distances heads"] | None  # of each distance, a column for each head; None without
+    tokenizer: str = ""  # what made the ids, in words
+    table: str | None = None  # name of the tensor that the rows were read from; None where they are random samples
+    factor: float = 1.0  # by which the rows were multiplied
+    notes: Sequence[str] = ()  # sentences on what differs from a model
+    texts: list[str | None] | None = None  # that tokens decode to, with their space; None where not known
 
     def save(self, file: str | Path) -> None:
-        """Write ids and tensors as safetensors.
-
-        Raises:
-            SettingError: If the file cannot be written.
-        """
+        """Write ids and tensors as safetensors."""
         tensors = {name: value.contiguous() for name, value in vars(self).items() if isinstance(value, Tensor)}
         path = Path(file)
         try:
@@ -114,12 +94,8 @@ def walk(
 ) -> Walkthrough:
     """Return the input vectors of a Transformer for a text, or for ids, after every step.
 
-    Args:
-        tokenizer: of the text; None is that of the first tutorial's expressions where the whole text is one, else
-            assigns ids to words in order of appearance.
-        scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
-        vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
-        seed: of the random tables; token rows are sampled from N(0, 1), as in nn.Embedding.
+    `tokenizer` None is that of the first tutorial's expressions where the whole text is one, else gives words ids in
+    order of appearance. `vocab_size` None is the size of the tokenizer, or one more than the largest id.
     """
     _require_one("walk", text, ids)
     scheme = canonical_name(scheme)
@@ -208,13 +184,8 @@ def walk_model(
 ) -> Walkthrough:
     """Return the input vectors of a text with a model's own tokenizer, token rows, their factor, and positions.
 
-    Only the rows of the text's tokens are read. What a model adds behind that sum, such as a norm, is not built, and
-    noted.
-
-    Args:
-        source: a checkpoint, or its path: a model, a file of vectors, or a folder of `whatwhere compare`.
-        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
-        scheme: another positional encoding, of the catalogue; None is the model's own.
+    What a model adds behind that sum, such as a norm, is not built, and noted. `run` may be None where a comparison has
+    only one; `scheme` None is the model's own encoding.
     """
     checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
     _require_one("walk_model", text, ids)
@@ -287,27 +258,17 @@ def _positions(
 
 @dataclass(frozen=True, eq=False)
 class AttentionScores:
-    """Each step from input vectors to attention scores.
+    """Each step from input vectors to attention scores."""
 
-    Args:
-        q: the vectors split into heads, used as queries and as keys: head h has the features from h dim / H on.
-        mapped_q, mapped_k: queries and keys after the query_key map.
-        products, mapped_products: <q_i, q_j> scale, before and after the map.
-        bias: added to each score; None without a bias.
-        scores: mapped products plus bias; minus infinity for masked keys.
-        scale: the softmax scale.
-        causal: whether later keys are masked.
-    """
-
-    q: Float[Tensor, "heads tokens head_dim"]
-    mapped_q: Float[Tensor, "heads tokens mapped_dim"]
-    mapped_k: Float[Tensor, "heads tokens mapped_dim"]
-    products: Float[Tensor, "heads tokens tokens"]
-    mapped_products: Float[Tensor, "heads tokens tokens"]
-    bias: Float[Tensor, "heads tokens tokens"] | None
-    scores: Float[Tensor, "heads tokens tokens"]
-    scale: float
-    causal: bool
+    q: Float[Tensor, "heads tokens head_dim"]  # vectors split into heads, both queries and keys
+    mapped_q: Float[Tensor, "heads tokens mapped_dim"]  # queries after the query_key map
+    mapped_k: Float[Tensor, "heads tokens mapped_dim"]  # keys after it
+    products: Float[Tensor, "heads tokens tokens"]  # <q_i, q_j> scale, before the map
+    mapped_products: Float[Tensor, "heads tokens tokens"]  # and after it
+    bias: Float[Tensor, "heads tokens tokens"] | None  # added to each score; None without a bias
+    scores: Float[Tensor, "heads tokens tokens"]  # mapped products plus bias; minus infinity for masked keys
+    scale: float  # the softmax scale
+    causal: bool  # whether later keys are masked
 
 
 def attention_scores(

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Int64
 
-    from whatwhere.analysis.analogies import Rule
-    from whatwhere.analysis.nearest_neighbors import Metric
+    from whatwhere.analysis.nearest_neighbors import Metric, Rule
     from whatwhere.analysis.token_map import Method
     from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, SearchedTable, TokenSimilarity
     from whatwhere.models.checkpoint import Checkpoint

@@ -15,7 +15,7 @@ from whatwhere.kernels.embedding import scaled
 from whatwhere.parallel.vocabulary_shards import VocabularyShards, shard_vocabulary
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.processes import ranks_that_average, wrappers
+from whatwhere.what.row_adamw.gradient import ranks_that_average, wrappers
 
 
 @final

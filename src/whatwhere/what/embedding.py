@@ -351,11 +351,7 @@ def lookup(
 def logits(
     hidden: Float[Tensor, "*shape dim"], weight: Float[Tensor, "rows dim"], padding_idx: int | None = None
 ) -> Float[Tensor, "*shape rows"]:
-    """Return the product of vectors with each row of a table; that of the padding row is zero.
-
-    Raises:
-        ShapeError: If the vectors have another dim.
-    """
+    """Return the product of vectors with each row of a table; that of the padding row is zero."""
     if hidden.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"readout needs vectors of shape (..., {weight.shape[1]}), but got {tuple(hidden.shape)}.\n"

@@ -60,9 +60,6 @@ def tokenizer_of(text: str) -> tuple[Tokenizer, str]:
     """Return the tokenizer of a text for which none was chosen, and what it is, in words.
 
     That of the first tutorial for an expression; of any other text each new word gets the next id.
-
-    Raises:
-        TextError: If the text is empty.
     """
     if is_expression(text):
         return expression_tokenizer(), RECOGNIZED

@@ -17,8 +17,8 @@ from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.what.matrix_file import write_matrix
+from whatwhere.what.row_adamw.optimizer import RowOptimizer, Settings
 from whatwhere.what.row_files import RowFiles, Steps, flush_files, take_back_unfinished, training_folder
-from whatwhere.what.row_optimizer import RowOptimizer, Settings, checked_settings
 from whatwhere.what.row_training import ADAGRAD, ADAMW, TYPES, Progress, RowKeeper
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
@@ -254,7 +254,7 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
         """
         flush_files([each.files for each in self._tables.values()])
         for each in self._tables.values():
-            if each.files.writable and each.algorithm is not None and each.algorithm.is_long:
+            if each.is_long:
                 each.update_all_rows(lambda done, rows: None)
 
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
@@ -339,9 +339,6 @@ class FileRowAdamW(_FileRowOptimizer):
     ) -> None:
         super().__init__(tables, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def _settings(self, group: dict[str, Any]) -> Settings:
-        return checked_settings(group)
-
 
 @final
 class FileRowAdagrad(_FileRowOptimizer):
@@ -368,4 +365,4 @@ class FileRowAdagrad(_FileRowOptimizer):
         super().__init__(tables, {"lr": lr, "eps": eps})
 
     def _settings(self, group: dict[str, Any]) -> Settings:
-        return checked_settings({**group, "betas": (0.0, 0.5), "weight_decay": 0.0})
+        return super()._settings({**group, "betas": (0.0, 0.5), "weight_decay": 0.0})

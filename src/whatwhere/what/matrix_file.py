@@ -41,21 +41,7 @@ class OpenFile:
 
 @final
 class MatrixFile:
-    """A matrix in a safetensors file, whose rows are read and written in place.
-
-    Args:
-        path: of the file.
-        tensor: its name; None is the only matrix of numbers in the file.
-        writable: open it for writing too.
-
-    Attributes:
-        header: a digest of the header, with the size of the file.
-
-    Raises:
-        CheckpointError: If the file cannot be opened, is damaged, or the tensor is not a matrix of such numbers.
-        SettingError: If this system cannot read at an offset, as Windows cannot.
-        TokenError: If the file has no tensor of this name, or none is named and several fit.
-    """
+    """A matrix in a safetensors file, whose rows are read and written in place; `tensor` None is its only one."""
 
     def __init__(self, path: str | Path, tensor: str | None = None, *, writable: bool = False) -> None:
         if not hasattr(os, "preadv"):
@@ -112,11 +98,7 @@ def write_matrix(
     replace: bool = False,
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Write a safetensors file with one matrix, atomically.
-
-    `blocks` are its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
-    where the file system keeps sparse files.
-    """
+    """Write a safetensors file with one matrix, atomically: blocks of its rows, or zeros, which take no disk."""
     size = prod(shape) * BYTES[type]
     about = {} if metadata is None else {"__metadata__": metadata}
     header = json.dumps({**about, name: {"dtype": type, "shape": list(shape), "data_offsets": [0, size]}}).encode()

@@ -42,25 +42,20 @@ _SCHEMA = Schema(
 )
 
 
+Run = tuple[int, float, float, float, float, float]
+"""Of steps with the same settings: how many, lr, beta1, beta2, eps and weight_decay."""
+
+
 @dataclass
 class Steps:
-    """The steps of an optimizer.
-
-    Args:
-        algorithm: of the optimizer.
-        base: the step up to which every row is up to date.
-        number: of the last step.
-        eps, betas: at the base.
-        runs: of the steps after the base, where rows may have missed them: for each run of steps with the same
-            settings their number, lr, beta1, beta2, eps and weight_decay.
-    """
+    """The steps of an optimizer."""
 
     algorithm: str
-    base: int = 0
-    number: int = 0
-    eps: float = 0.0
-    betas: tuple[float, float] = (0.0, 0.0)
-    runs: list[tuple[int, float, float, float, float, float]] = field(default_factory=list)
+    base: int = 0  # the step up to which every row is up to date
+    number: int = 0  # of the last step
+    eps: float = 0.0  # at the base
+    betas: tuple[float, float] = (0.0, 0.0)  # at the base
+    runs: list[Run] = field(default_factory=list)  # after the base, where rows may have missed them
 
     def record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
         """Add a step to the runs."""
@@ -71,22 +66,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class Flush:
-    """What steps.json says of the last flush.
+    """What steps.json says of the last flush."""
 
-    Args:
-        name, before: at random, of this flush and of the one before.
-        together: headers of the tables that were flushed together, this one's too.
-        header: of the table.
-        rows, digest: some rows, and a digest of their values.
-        steps: of the optimizer.
-    """
-
-    name: str
-    before: str
-    together: list[str]
-    header: str
-    rows: list[int]
-    digest: str
+    name: str  # at random
+    before: str  # the name of the flush before
+    together: list[str]  # headers of the tables that were flushed together, this one's too
+    header: str  # of the table, a digest
+    rows: list[int]  # some of the table
+    digest: str  # of their values
     steps: Steps
 
 
@@ -94,15 +81,7 @@ class Flush:
 class RowFiles:
     """The files of a table: its rows, and in a folder beside it, NAME.training, their state, the steps and `undo`.
 
-    Args:
-        path: the safetensors file with the rows.
-        tensor: the name of the table in it; None is its only matrix.
-        writable: open it for training; one process can at a time, and nobody reads meanwhile.
-
-    Raises:
-        CheckpointError: If a file cannot be opened, is damaged, or does not fit the others.
-        SettingError: If another process has the table open, for training or, where this one trains, for reading.
-        TokenError: If the file has no such tensor.
+    One process can open it `writable`, for training, and nobody reads meanwhile.
     """
 
     def __init__(self, path: str | Path, tensor: str | None = None, *, writable: bool) -> None:

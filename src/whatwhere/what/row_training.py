@@ -39,7 +39,7 @@ class _AdamW:
     def __init__(self, steps: Steps, type: str, dim: int, rows: int) -> None:
         self.steps, self._dtype, self._dim, self._limit = steps, TYPES[type], dim, max(MIN_HISTORY, rows)
         # One after another: RowAdamW brings all rows up to date where a history ends, here they follow when read.
-        self._histories = [(steps.eps, _history(steps.base, steps.betas, steps.eps))]
+        self.histories = [(steps.eps, _history(steps.base, steps.betas, steps.eps))]
         for count, lr, beta1, beta2, eps, weight_decay in steps.runs:
             for _ in range(count):
                 self._record(lr, (beta1, beta2), eps, weight_decay)
@@ -64,7 +64,7 @@ class _AdamW:
                 f"by its state, but steps {base:,} to {now:,} are known.\nThe state is damaged: remove its folder to "
                 "train the table from step 0, or take a copy of table and folder."
             )
-        for eps, history in self._histories:
+        for eps, history in self.histories:
             if history.count and len(rows):
                 catch_up(moments, history, eps)
         return FetchedRows(rows, moments.weight, moments)
@@ -82,26 +82,21 @@ class _AdamW:
         parts = [moments.exp_avg, moments.exp_avg_sq, moments.master, moments.last.view(torch.float32)[:, None]]
         return torch.cat([part for part in parts if part is not None], dim=1)
 
-    @property
-    def is_long(self) -> bool:
-        """Whether all rows should be brought up to date with the next flush: RowAdamW would have done so before."""
-        return len(self._histories) > 1
-
     def restart(self) -> None:
         """Forget the steps that all rows have caught up with."""
-        eps, last = self._histories[-1]
+        eps, last = self.histories[-1]
         self.steps.base, self.steps.eps, self.steps.betas = self.steps.number, eps, last.betas
         self.steps.runs.clear()
-        self._histories = [(eps, _history(self.steps.base, last.betas, eps))]
+        self.histories = [(eps, _history(self.steps.base, last.betas, eps))]
 
     def _record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-        last_eps, last = self._histories[-1]
+        last_eps, last = self.histories[-1]
         if eps != last_eps:
-            self._histories[len(self._histories) - (not last.count) :] = [(eps, _history(last.now, betas, eps))]
-        _, history = self._histories[-1]
+            self.histories[len(self.histories) - (not last.count) :] = [(eps, _history(last.now, betas, eps))]
+        _, history = self.histories[-1]
         history.record(lr, betas, weight_decay)
         if history.count >= self._limit:
-            self._histories.append((eps, _history(history.now, history.betas, eps)))
+            self.histories.append((eps, _history(history.now, history.betas, eps)))
 
 
 @final
@@ -110,8 +105,6 @@ class _Adagrad:
 
     G <- G + mean_j(g_j^2)        p <- p - lr g / (sqrt(G) + eps)
     """
-
-    is_long = False
 
     def __init__(self, steps: Steps, type: str, dim: int, rows: int) -> None:
         if type == "F16":
@@ -143,9 +136,6 @@ class _Adagrad:
     def state_of(self, fetched: FetchedRows) -> Float32[Tensor, "rows columns"]:
         state: Tensor = fetched.state
         return state
-
-    def restart(self) -> None:
-        """Forget nothing: rows miss no steps."""
 
 
 ADAMW, ADAGRAD = "adamw", "adagrad-by-row"
@@ -207,6 +197,11 @@ class RowKeeper:
         """The number of the last step."""
         return 0 if self.files.steps is None else self.files.steps.number
 
+    @property
+    def is_long(self) -> bool:
+        """Whether all rows should be brought up to date with the next flush: RowAdamW would have done so before."""
+        return self.files.writable and isinstance(self.algorithm, _AdamW) and len(self.algorithm.histories) > 1
+
     def before_readout(self) -> None:
         """Raise SettingError: a product with all rows reads the whole file."""
         raise SettingError(
@@ -265,7 +260,7 @@ class RowKeeper:
         """Bring all rows up to date, and flush; `progress` gets the number of rows that are, and that of all."""
         self.require_trainable()
         self.files.require_whole()
-        if self.algorithm is None or self.files.state is None or not self.algorithm.steps.runs:
+        if not isinstance(self.algorithm, _AdamW) or self.files.state is None or not self.algorithm.steps.runs:
             flush_files([self.files])
             return
         count = len(self.weight)

@@ -174,11 +174,7 @@ def tokenizer_of_json(content: str | bytes) -> Tokenizer:
 
 
 def read_bytes(file: str | Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        TextError: If a file cannot be read, is empty, a pointer of Git LFS, or has more than LARGEST_FILE bytes.
-    """
+    """Read a file; TextError if it cannot be read, is empty, a pointer of Git LFS, or larger than LARGEST_FILE."""
     path = Path(file)
     try:
         size = path.stat().st_size
@@ -207,11 +203,7 @@ def read_bytes(file: str | Path) -> bytes:
 
 
 def read_text(file: str | Path) -> str:
-    """Read a UTF-8 file.
-
-    Raises:
-        TextError: If a file cannot be read, is empty, or is not UTF-8.
-    """
+    """Read a UTF-8 file; TextError as `read_bytes`, and if it is not UTF-8."""
     content = read_bytes(file)
     try:
         return content.decode("utf-8")

@@ -166,10 +166,7 @@ def _one(value: Any, new_id: Callable[[int], int | None]) -> Any:
 
 
 def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return how positions depend on the padding id, and that id; None if they do not.
-
-    `learned`, `fixed` or `below two`; the id is pad_token_id, or the default of the model type.
-    """
+    """Return how positions depend on the padding id (`learned`, `fixed`, `below two`), and that id; None if not."""
     kinds = (("learned", LEARNED_AFTER_PADDING), ("fixed", FIXED_AFTER_PADDING), ("below two", FIXED_BEFORE_TWO))
     for part in nested_configs(config):
         model_type = part.get("model_type")
@@ -214,10 +211,7 @@ _HASHED = re.compile(
 
 
 def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bool) -> str | None:
-    """Return why the vocabulary of a model cannot be changed, and the way out, or None where it can be.
-
-    `renumbering`: whether tokens get other ids, rather than the table more or fewer rows at its end.
-    """
+    """Return why a vocabulary, or the ids in it (`renumbering`), cannot be changed, and the way out; None if it can."""
     model_type = str(config.get("model_type"))
     hashed = next((name for name in tensors if _HASHED.search(name)), None)
     if hashed is not None and "prophetnet" not in model_type:  # its n-grams are a few streams, without a hash

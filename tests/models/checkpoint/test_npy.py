@@ -1,6 +1,8 @@
 """NumPy's files: what NumPy writes, objects and bombs refused, and every lie of a header."""
 
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,29 @@ def test_versions(version: Any, tmp_path: Path) -> None:
         else:
             np.lib.format.write_array(file, WEIGHT, version)
     assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), WEIGHT)
+
+
+CUT = """
+import os, sys
+from whatwhere.models.checkpoint import Checkpoint
+path = sys.argv[1]
+checkpoint = Checkpoint.open(path)
+def cut(_, event, called):
+    if event == "c_call" and called.__name__ in ("readinto", "astype"):
+        os.truncate(path, 200)
+sys.setprofile(cut)
+checkpoint.array("x")
+"""
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_is_cut_while_it_is_read_is_refused(order: Any, tmp_path: Path) -> None:
+    """In a process of its own, which reading a mapped file would end."""
+    np.save(tmp_path / "x.npy", np.ones((500, 100), dtype=np.float32, order=order))
+    command = [sys.executable, "-c", CUT, tmp_path / "x.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1, done.returncode
+    assert "became shorter while it was read" in done.stderr
 
 
 def header(said: str, size: int = 112, length: int | None = None, magic: bytes = b"\x93NUMPY\1\0") -> bytes:

@@ -16,6 +16,7 @@ from whatwhere.what.resizing import keep, resize
 
 from ...models.checkpoint.forms import VOCABULARY
 from ...models.tiny import config_of, model_of
+from ..row_adamw.race import train as train_rows
 
 Make = Callable[[nn.Module], Optimizer]
 OPTIMIZERS: dict[str, Make] = {
@@ -96,7 +97,7 @@ def test_training_by_row_adamw_continues_too(kind: Any, dtype: torch.dtype, step
         whole.weight[:8] = grown.weight
     ours, theirs = (ww.RowAdamW(table, lr=0.01, weight_decay=0.0) for table in (grown, whole))
     for table, optimizer in ((grown, ours), (whole, theirs)):
-        descend(table, optimizer, BATCHES[:steps])
+        train_rows(table, optimizer, BATCHES[:steps])
     resize(grown, 12, optimizer=ours)
     theirs.flush()
     with torch.no_grad():
@@ -104,18 +105,11 @@ def test_training_by_row_adamw_continues_too(kind: Any, dtype: torch.dtype, step
         if steps and dtype != torch.float32:
             theirs.state[whole.weight]["master"][8:] = grown.weight[8:]
     for table, optimizer in ((grown, ours), (whole, theirs)):
-        descend(table, optimizer, [*BATCHES, torch.tensor([[9, 11, 3]]), BATCHES[0]])
+        train_rows(table, optimizer, [*BATCHES, torch.tensor([[9, 11, 3]]), BATCHES[0]])
         optimizer.flush()
     torch.testing.assert_close(grown.weight, whole.weight, rtol=1e-6, atol=1e-7)
     assert ours.state_dict()["state"][0]["step"] == steps + 5
     assert len(grown.weight) == grown.num_embeddings == 12
-
-
-def descend(table: nn.Module, optimizer: Optimizer, batches: list[Tensor]) -> None:
-    for ids in batches:
-        optimizer.zero_grad()
-        (table(ids).float() - 1).square().sum().backward()
-        optimizer.step()
 
 
 def test_tokens_that_are_kept_keep_their_moments() -> None:
@@ -229,15 +223,11 @@ class Silent(nn.Module):
         raise NotImplementedError
 
 
-def test_a_model_that_does_not_name_its_table_is_refused() -> None:
-    with pytest.raises(SettingError, match="Silent has 0 that are known"):
-        resize(Silent(), 5)
-
-
 def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
     model = Model(8)
     for wrong, error, match in (
         (lambda: resize(nn.Linear(3, 3), 5), SettingError, "Linear has 0 that are known"),
+        (lambda: resize(Silent(), 5), SettingError, "Silent has 0 that are known"),
         (lambda: resize(model, 0), ShapeError, "vocab_size=0"),
         (lambda: resize(model, 9, head=nn.Linear(6, 7)), ShapeError, "the output projection"),
         (lambda: resize(model, 9, optimizer=SGD([model.head.weight])), SettingError, "does not train this table"),
@@ -261,7 +251,6 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
 
 
 def test_a_table_at_the_values_follows() -> None:
-    """As NeoMME has one: rows that are added to values, by token id."""
 
     class WithValues(Model):
         def __init__(self) -> None:

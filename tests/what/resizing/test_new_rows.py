@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whatwhere.errors import SettingError, ShapeError, TokenError
+from tests.refusals import require_refused, short_refusals
 from whatwhere.what.resizing import Rearrangement, pursue
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2]
@@ -79,28 +79,6 @@ def test_moments_of_new_rows_are_zero_and_biases_are_tables_of_one_column() -> N
     assert bias[[0, 2]].tolist() == [3, 1]
 
 
-def test_bad_changes_are_refused(our_own_checks: None) -> None:
-    for wrong, match in (
-        (lambda: Rearrangement(np.array([5]), rows=5), "a row refers to id 5"),
-        (lambda: Rearrangement(np.array([-2]), rows=5), "refers to id -2"),
-        (lambda: Rearrangement.kept(5, [1, 1]), "contain one twice"),
-        (lambda: Rearrangement.kept(5, [-1]), "id -1 is outside"),
-        (lambda: Rearrangement.kept(5, []), "at least one"),
-        (lambda: Rearrangement.enlarged(5, 6, pieces={6: [1]}), "row 6"),
-        (lambda: Rearrangement.enlarged(5, 6, pieces={5: [7]}), "a mixture refers to id 7"),
-    ):
-        with pytest.raises(TokenError, match=match):
-            wrong()  # type: ignore[no-untyped-call]
-    with pytest.raises(SettingError, match="knows only: mean, noise, covariance"):
-        Rearrangement.enlarged(5, 6, draw="subtokens")  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match="vocab_size=0"):
-        Rearrangement.enlarged(5, 0)
-    with pytest.raises(ShapeError, match="a table of 5 rows"):
-        Rearrangement.enlarged(5, 6).apply(table())
-    with pytest.raises(ShapeError, match="none that is finite"):
-        Rearrangement.enlarged(50, 51).apply(table() * float("nan"))
-
-
 # Orthogonal matching pursuit
 
 
@@ -134,11 +112,26 @@ def test_pursuit_finds_a_sparse_sum_and_then_stops() -> None:
     assert coefficients[1].tolist() == [0] * 5
     twice = torch.cat([atoms[:1], atoms[:1]])  # an atom in the span of another
     assert pursue(twice, atoms[:1] * 2, most=2)[1][0].numpy() == pytest.approx([2, 0])
-
-
-def test_pursuit_refuses_what_does_not_fit(our_own_checks: None) -> None:
-    with pytest.raises(ShapeError, match="most=0"):
-        pursue(table(), table(), most=0)
-    with pytest.raises(ShapeError, match="atoms have shape"):
-        pursue(table(5, 4), table(5, 3))
     assert pursue(table(), table()[:0], most=3)[0].shape == (0, 3)
+
+
+@short_refusals(
+    r"""
+Rearrangement(np.array([5]), rows=5) -> TokenError: a row refers to id 5
+Rearrangement(np.array([-2]), rows=5) -> TokenError: refers to id -2
+Rearrangement.kept(5, [1, 1]) -> TokenError: contain one twice
+Rearrangement.kept(5, [-1]) -> TokenError: id -1 is outside
+Rearrangement.kept(5, []) -> TokenError: at least one
+Rearrangement.enlarged(5, 6, pieces={6: [1]}) -> TokenError: row 6
+Rearrangement.enlarged(5, 6, pieces={5: [7]}) -> TokenError: a mixture refers to id 7
+Rearrangement.enlarged(5, 6, draw="subtokens") -> SettingError: knows only: mean, noise, covariance
+Rearrangement.enlarged(5, 0) -> ShapeError: vocab_size=0
+Rearrangement.enlarged(5, 6).apply(table()) -> ShapeError: a table of 5 rows
+Rearrangement.enlarged(50, 51).apply(table() * float("nan")) -> ShapeError: none that is finite
+pursue(table(), table(), most=0) -> ShapeError: most=0
+pursue(table(5, 4), table(5, 3)) -> ShapeError: atoms have shape
+"""
+)
+@pytest.mark.usefixtures("our_own_checks")
+def test_bad_changes_are_refused(call: str, error: str, parts: str) -> None:
+    require_refused(call, error, parts, globals())

@@ -12,6 +12,7 @@ from whatwhere.errors import SettingError, TokenError
 from whatwhere.what.resizing import TrainedRows, resize
 
 from ...models.tiny import config_of, model_of
+from ..row_adamw.race import train
 
 OPTIONS = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 IDS = [5, 7]
@@ -66,10 +67,7 @@ def test_a_row_that_is_skipped_moves_on_and_others_do_not(engine: str) -> None:
     table = ww.TokenEmbedding.from_weight(start.clone())
     with ww.pytorch_only() if engine == "pytorch" else nullcontext():
         optimizer = ww.RowAdamW(table, rows=torch.tensor(IDS), **OPTIONS)
-        for ids in ([5, 1], [1, 2], [2, 2], [7, 1]):
-            optimizer.zero_grad()
-            table(torch.tensor(ids)).square().sum().backward()
-            optimizer.step()
+        train(table, optimizer, map(torch.tensor, ([5, 1], [1, 2], [2, 2], [7, 1])))
         optimizer.flush()
     after = table.weight.detach()
     assert torch.equal(after[[0, 1, 2, 3, 4, 6]], start[[0, 1, 2, 3, 4, 6]])
@@ -83,15 +81,13 @@ def test_the_state_of_some_rows_is_saved_and_loaded() -> None:
     for interrupted in (False, True):
         table = ww.TokenEmbedding.from_weight(start.clone())
         optimizer = ww.RowAdamW(table, rows=IDS, **OPTIONS)
-        for n, ids in enumerate(batches()):
-            if interrupted and n == 2:
-                state = optimizer.state_dict()
-                optimizer.release()
-                optimizer = ww.RowAdamW(table, rows=IDS, **OPTIONS)
-                optimizer.load_state_dict(state)
-            optimizer.zero_grad()
-            table(ids).square().sum().backward()
-            optimizer.step()
+        train(table, optimizer, batches()[:2])
+        if interrupted:
+            state = optimizer.state_dict()
+            optimizer.release()
+            optimizer = ww.RowAdamW(table, rows=IDS, **OPTIONS)
+            optimizer.load_state_dict(state)
+        train(table, optimizer, batches()[2:])
         optimizer.flush()
         results.append(table.weight.detach().clone())
     assert torch.equal(*results)
@@ -119,7 +115,6 @@ def test_tied_rows_are_trained_by_any_optimizer() -> None:
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "t5"])
 def test_new_tokens_of_a_model_of_transformers(name: str) -> None:
-    """Every parameter but the new rows keeps its bits; the model and its state dict are as before."""
     model = model_of(config_of(name))
     table = model.get_input_embeddings()
     old = table.weight.shape[0]

@@ -1,6 +1,6 @@
 """RowAdamW beside dense AdamW: the same steps on two copies of a table, and how far they differ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -21,6 +21,14 @@ def batches(steps: int, vocab_size: int = V, seed: int = 0) -> list[Tensor]:
     """Ids of a text: few often, many rarely; several times in a batch."""
     generator = torch.Generator().manual_seed(seed)
     return [(vocab_size * torch.rand(6, generator=generator) ** 3).long() for _ in range(steps)]
+
+
+def train(table: nn.Module, optimizer: torch.optim.Optimizer, steps: Iterable[Tensor]) -> None:
+    """Take a step a batch, by the squares of what is read."""
+    for ids in steps:
+        table(ids).float().square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 class Race:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
 
-from .race import OPTIONS, D, Race, V, sampled
+from .race import OPTIONS, D, Race, V, sampled, train
 
 
 def test_a_trained_output_projection_is_refused():
@@ -36,10 +36,7 @@ def test_an_output_projection_that_is_not_trained_reads_rows_that_are_up_to_date
 def test_rows_that_were_not_read_through_the_module_are_refused():
     table = TokenEmbedding(V, D)
     optimizer = RowAdamW(table)
-    for ids in ([1], [2]):
-        table(torch.tensor(ids)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train(table, optimizer, map(torch.tensor, ([1], [2])))
     F.embedding(torch.tensor([1, 2]), table.weight, sparse=True).sum().backward()
     with pytest.raises(ww.errors.SettingError, match=r"1 rows have a gradient.*\n.*flush"):
         optimizer.step()
@@ -88,7 +85,6 @@ def test_ids_of_any_shape_and_type():
 
 
 def test_the_next_optimizer_replaces_the_last():
-    """With all rows up to date; the one before says that it is out."""
     race = Race(sampled(V, D), **OPTIONS)
     race.run(10)
     other = RowAdamW(race.table, **OPTIONS)
@@ -129,16 +125,10 @@ def test_a_table_that_others_have_resized_is_refused(module, behind):
     """Transformers puts other values into the same parameter."""
     table = module(V, D)
     optimizer = RowAdamW(table)
-
-    def train(*ids: int) -> None:
-        table(torch.tensor(ids)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    train(*range(3 if behind else V))
+    train(table, optimizer, [torch.arange(3 if behind else V)])
     table.weight.data, table.num_embeddings = torch.zeros(2 * V, D), 2 * V
     with pytest.raises(ww.errors.ShapeError, match=r"\(80, 8\).*\(40, 8\)(.|\n)*resize"):
-        train(V + 3)
+        train(table, optimizer, [torch.tensor([V + 3])])
 
 
 def test_a_table_whose_type_was_changed_is_refused():

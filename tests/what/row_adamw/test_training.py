@@ -54,7 +54,6 @@ def models() -> tuple[Model, Model]:
 @pytest.mark.parametrize("foreach", [None, True, False])
 @pytest.mark.parametrize("kind", [1.0, 2.0, float("inf")])
 def test_clipping_by_the_norm_of_all_gradients(models, kind, foreach):
-    """A token that occurs twice is one row of the gradient."""
     for ids in batches(30):
         norms = []
         for model in models:
@@ -134,7 +133,6 @@ def test_clipping_by_value(models, foreach):
 
 
 def test_gradients_may_be_accumulated_and_scaled(models):
-    """Two lookups in one loss, three losses in one step, another lookup between."""
     for a, b in zip(batches(30), batches(30, seed=1), strict=True):
         for model in models:
             (model.loss(a) + model.loss(b)).backward()
@@ -191,7 +189,6 @@ def test_a_closure():
 
 
 def test_a_step_without_a_gradient_is_none_and_one_of_zeros_is_one():
-    """As in PyTorch: zero_grad(set_to_none=False) leaves a gradient, of no rows."""
     race = Race(sampled(V, D), **OPTIONS)
     race.take(torch.tensor([1, 2]), sampled(2, D))
     race.step()
@@ -288,7 +285,6 @@ def test_an_input_layer(scheme):
     "ignore:The .grad attribute:UserWarning"
 )  # the compiler's, which looks at what it is handed
 def test_a_compiled_model(models):
-    """The graph is broken at the lookup and goes on after it."""
     torch._dynamo.reset()
     ours, dense = models
     loss = torch.compile(ours.loss)

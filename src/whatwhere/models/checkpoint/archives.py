@@ -20,7 +20,7 @@ from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import (
     STORED_TYPES,
+    ByteRange,
     Chosen,
     Computed,
     Contents,
@@ -63,9 +64,16 @@ def open_npy(file: File) -> Contents:
     """Read the header of an array, whose name is that of the file."""
     name = file.path.stem
     header = _read_array_header(file, name, file.head(_MAX_HEADER_BYTES), file.size)
-    order: Literal["F", "C"] = "F" if header.fortran_order else "C"
-    read = partial(np.memmap, file.path, header.dtype, "r", header.end, header.shape, order)
-    return Contents("npy", {name: _entry(file, name, header, read)})
+    if header.fortran_order or header.dtype != header.dtype.newbyteorder("<"):
+        return Contents("npy", {name: _entry(file, name, header, partial(_read_array, file, header))})
+    size = file.size - header.end
+    return Contents("npy", {name: ByteRange(name, header.shape, header.dtype.name, size, file.path, file, header.end)})
+
+
+def _read_array(file: File, header: "_Header") -> np.ndarray:
+    with file.opened() as stream:
+        whole = stream.read_into(header.end, np.empty(prod(header.shape), header.dtype))
+    return whole.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
 def open_npz(file: File) -> Contents:
@@ -107,11 +115,8 @@ def _entry(file: File, name: str, header: "_Header", read: Callable[[], np.ndarr
     def rows_of(rows: Chosen | None) -> np.ndarray:
         with _own_errors(file):
             whole = read()
-            index = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-            chosen = whole if index is None else whole[index]
-            # A view of some rows would keep all of them in memory.
-            is_own = chosen.size == whole.size and not isinstance(whole, np.memmap)
-            return chosen.astype(dtype, copy=not is_own, subok=False)
+            chosen = whole if rows is None else whole[slice(rows.start, rows.stop) if isinstance(rows, range) else rows]
+            return chosen.astype(dtype, copy=chosen.size < whole.size)  # a view would keep all rows in memory
 
     return Computed(
         name, header.shape, header.dtype.name, prod(header.shape) * header.dtype.itemsize, file.path, rows_of

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from whatwhere.analysis.analogies import Rule
 from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.analysis.nearest_neighbors import Rule
 from whatwhere.analysis.token_neighbors import AnalogyAnswers, answered_analogy
 from whatwhere.models.checkpoint.lookup import Table, find_token, spellings, word_of
 from whatwhere.report.section import Section

@@ -11,18 +11,10 @@ from torch.optim import Optimizer
 
 from whatwhere.errors import SettingError, TokenError
 from whatwhere.what.resizing.new_rows import Draw, Rearrangement
-from whatwhere.what.resizing.tables import (
-    Table,
-    find_tables,
-    position_tables,
-    renumber,
-    require_changeable,
-    resize_positions,
-)
+from whatwhere.what.resizing.tables import Table, find_tables, position_tables, require_changeable, write_settings
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 from whatwhere.what.row_adamw.table import fixed_rows
 
-_SIZES = ("vocab_size", "num_embeddings", "out_features")
 _BY_ROW = (
     "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "exp_inf", "square_avg", "grad_avg", "acc_delta",
     "row_var", "master",
@@ -137,12 +129,7 @@ def rearrange(
     for owner, index in padding.items():
         if index is not None:
             owner.padding_idx = index  # type: ignore[assignment]
-    for owner in (owner for table in tables if table.per_layer for owner, _ in table.owners):
-        owner.num_embeddings = len(change.source)  # type: ignore[assignment]
-    resize_positions(module, positions)
-    owners = [owner for table in tables for owner, _ in table.owners]
-    renumber(module, owners, change)
-    _write_sizes(module, owners, change.rows, len(change.source))
+    write_settings(module, tables, positions, change)
 
 
 def _rearranged(table: Table, change: Rearrangement) -> Tensor:
@@ -184,23 +171,6 @@ def _require_optimizer(tables: list[Table], optimizer: Optimizer | None) -> None
         _require_known(optimizer, table.tensor)
 
 
-def _write_sizes(module: nn.Module, owners: list[nn.Module], old: int, new: int) -> None:
-    """Write the new number of rows to every attribute that holds the old one."""
-    for other in (*module.modules(), *owners):
-        for name in _SIZES if other in owners else _SIZES[:1]:
-            if vars(other).get(name) == old:
-                setattr(other, name, new)
-    per_layer = any(hasattr(other, "embed_tokens_per_layer") for other in module.modules())
-    configs: list[Any] = [getattr(other, "config", None) for other in module.modules()]
-    for config in {id(config): config for config in configs if hasattr(config, "get_text_config")}.values():
-        for part in {id(part): part for part in (config, config.get_text_config())}.values():
-            for name in (*_SIZES[:1], "decoder_vocab_size"):
-                if getattr(part, name, None) == old:
-                    setattr(part, name, new)
-            if per_layer and hasattr(part, "vocab_size_per_layer_input"):
-                part.vocab_size_per_layer_input = new
-
-
 # The state of the optimizer
 
 
@@ -220,10 +190,7 @@ def _require_known(optimizer: Optimizer, parameter: Tensor) -> None:
 
 
 def _replace(optimizer: Optimizer, old: nn.Parameter, new: nn.Parameter, change: Rearrangement) -> None:
-    """Replace a parameter, which the modules have replaced already, with the state of its rows.
-
-    The step count continues: a new row is like one that no gradient has reached so far.
-    """
+    """Replace a parameter, which modules have replaced already, with the state of its rows; the step count stays."""
     for group in optimizer.param_groups:
         group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
     state = optimizer.state.pop(old, None)

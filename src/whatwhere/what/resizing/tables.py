@@ -28,19 +28,12 @@ Owner = tuple[nn.Module, str]
 
 @dataclass(eq=False)
 class Table:
-    """A tensor and the modules that share it, such as a token table and a tied output projection.
+    """A tensor and the modules that share it, such as a token table and a tied output projection."""
 
-    Args:
-        tensor: a parameter or buffer.
-        owners: modules and the names under which they register it.
-        column: its shape is (1, vocab_size) rather than (vocab_size, ...).
-        per_layer: it contains vectors for each layer (Gemma 3n), possibly of the first tokens only.
-    """
-
-    tensor: Tensor
-    owners: Sequence[Owner] = ()
-    column: bool = False
-    per_layer: bool = False
+    tensor: Tensor  # a parameter or buffer
+    owners: Sequence[Owner] = ()  # modules and the names under which they register it
+    column: bool = False  # its shape is (1, vocab_size) rather than (vocab_size, ...)
+    per_layer: bool = False  # it contains vectors for each layer (Gemma 3n), possibly of the first tokens only
 
     @property
     def by_row(self) -> Tensor:
@@ -54,12 +47,7 @@ class Table:
 
 
 def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]:
-    """Return the token table, the output projection and their biases, each tensor once, the token table first.
-
-    Raises:
-        SettingError: If there is not exactly one token table, or a table is not a plain parameter.
-        ShapeError: If token table and output projection have different numbers of rows.
-    """
+    """Return the token table, the output projection and their biases, each tensor once, the token table first."""
     table = _input_of(module)
     heads = [head] if head is not None else _heads_of(module)
     rows = table.weight.shape[0]
@@ -118,11 +106,7 @@ def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Itera
 
 
 def plain(module: nn.Module, name: str) -> Tensor:
-    """Return a parameter, checked to be a plain one that another can replace: not wrapped, sharded or quantized.
-
-    Raises:
-        SettingError: If it is not.
-    """
+    """Return a parameter, checked to be a plain one that another can replace: not wrapped, sharded or quantized."""
     tensor = module._parameters.get(name)
     nowhere = tensor is not None and tensor.numel() > 1 and not any(tensor.stride())  # its rows are in a file
     if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor or nowhere:
@@ -147,12 +131,7 @@ def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> It
 
 
 def require_changeable(module: nn.Module, change: Rearrangement) -> None:
-    """Check that a model of transformers allows a change of its vocabulary.
-
-    Raises:
-        SettingError: If ids mean more than rows of one table.
-        TokenError: If the model type needs the id of a token that would be removed.
-    """
+    """Check that a model of transformers allows a change of its vocabulary."""
     config: Any = getattr(module, "config", None)
     if hasattr(config, "to_dict"):
         renumbering = bool(((change.source != np.arange(len(change.source))) & (change.source != -1)).any())
@@ -168,14 +147,7 @@ def require_changeable(module: nn.Module, change: Rearrangement) -> None:
 
 
 def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Table, Rearrangement]]:
-    """Return the learned position tables that must be shifted with the padding id, and the change of their rows.
-
-    There are none if positions do not depend on the padding id, or it stays.
-
-    Raises:
-        TokenError: If the padding token would lose its row, or a sinusoid would have to be shifted.
-        SettingError: If the table of positions is not found.
-    """
+    """Return the learned position tables that must be shifted with the padding id, and the change of their rows."""
     config: Any = getattr(module, "config", None)
     if not hasattr(config, "to_dict") or (dependence := padding_dependence(config.to_dict())) is None:
         return []
@@ -200,42 +172,50 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
     ]
 
 
-def resize_positions(module: nn.Module, tables: list[tuple[Table, Rearrangement]]) -> None:
-    """Write the new number of positions into their modules, the configuration, and buffers of positions."""
-    if not tables:
-        return
-    change = tables[0][1]
-    old, new = change.rows, len(change.source)
-    for owner in (owner for table, _ in tables for owner, _ in table.owners):
-        for name, value in (("num_embeddings", new), ("padding_idx", getattr(owner, "padding_idx", None))):
-            if value is not None:
-                setattr(owner, name, value + (new - old) * (name == "padding_idx"))
-    for other in module.modules():
+def write_settings(
+    module: nn.Module, tables: list[Table], positions: list[tuple[Table, Rearrangement]], change: Rearrangement
+) -> None:
+    """Write the new sizes, token ids and numbers of positions into modules, their buffers and configurations."""
+    owners = [owner for table in tables for owner, _ in table.owners]
+    old, new, padding = change.rows, len(change.source), dict[object, int]()
+    length, longer = (positions[0][1].rows, len(positions[0][1].source)) if positions else (-1, -1)
+    for config in [*_configs(module), getattr(module, "generation_config", None)]:
+        if hasattr(config, "to_dict"):
+            values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
+            if isinstance(id := values.get("pad_token_id"), int) and (new_id := change.new_id(id)) is not None:
+                padding[id] = new_id
+            for key, value in renumbered(values, old, change.new_id).items():
+                if value is not values[key] and value != values[key]:
+                    setattr(config, key, value)
+            _exchange(config, ("max_position_embeddings",), length, longer)
+    per_layer = any(hasattr(other, "embed_tokens_per_layer") for other in module.modules())
+    for other in (*module.modules(), *owners):
+        _exchange(other, ("vocab_size", "num_embeddings", "out_features")[: 3 if other in owners else 1], old, new)
+        if not isinstance(other, nn.Embedding) and other not in owners and vars(other).get("padding_idx") in padding:
+            other.padding_idx = padding[other.padding_idx]  # type: ignore[assignment]
         for name in ("position_ids", "token_type_ids"):
             buffer = other._buffers.get(name)
-            if buffer is not None and tuple(buffer.shape) == (1, old):
-                numbers = torch.arange(new, dtype=buffer.dtype, device=buffer.device)[None]
+            if buffer is not None and tuple(buffer.shape) == (1, length):
+                numbers = torch.arange(longer, dtype=buffer.dtype, device=buffer.device)[None]
                 other._buffers[name] = numbers if name == "position_ids" else torch.zeros_like(numbers)
-    for config in _configs(module):
-        if getattr(config, "max_position_embeddings", None) == old:
-            config.max_position_embeddings = new
+        its: Any = getattr(other, "config", None)
+        for part in (its, its.get_text_config()) if hasattr(its, "get_text_config") else ():
+            _exchange(part, ("vocab_size", "decoder_vocab_size"), old, new)
+            if per_layer and hasattr(part, "vocab_size_per_layer_input"):
+                part.vocab_size_per_layer_input = new
+    for owner in (owner for table in tables if table.per_layer for owner, _ in table.owners):
+        owner.num_embeddings = new  # type: ignore[assignment]
+    for owner in (owner for table, _ in positions for owner, _ in table.owners):
+        owner.num_embeddings = longer  # type: ignore[assignment]
+        if (id := getattr(owner, "padding_idx", None)) is not None:
+            owner.padding_idx = id + longer - length
 
 
-def renumber(module: nn.Module, owners: list[nn.Module], change: Rearrangement) -> None:
-    """Write the new ids of tokens into configurations, and that of padding into the modules that store it."""
-    for config in [*_configs(module), getattr(module, "generation_config", None)]:
-        if not hasattr(config, "to_dict"):
-            continue
-        values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
-        old = values.get("pad_token_id")
-        for key, value in renumbered(values, change.rows, change.new_id).items():
-            if value is not values[key] and value != values[key]:
-                setattr(config, key, value)
-        if isinstance(old, int) and (new := change.new_id(old)) is not None:
-            for other in module.modules():
-                named = vars(other).get("padding_idx") == old
-                if named and other not in owners and not isinstance(other, nn.Embedding):
-                    other.padding_idx = new  # type: ignore[assignment]
+def _exchange(owner: Any, names: Sequence[str], old: int, new: int) -> None:
+    """Replace settings of a configuration, or attributes of a module itself, that have the old value."""
+    for name in names:
+        if (vars(owner).get(name) if isinstance(owner, nn.Module) else getattr(owner, name, None)) == old:
+            setattr(owner, name, new)
 
 
 def _configs(module: nn.Module) -> list[Any]:

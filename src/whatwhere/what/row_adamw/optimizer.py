@@ -1,25 +1,88 @@
 """AdamW for token tables that updates only the rows of the batch, exactly."""
 
-from collections.abc import Sequence
-from typing import Any, final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Any, Generic, TypeVar, final
 
 import torch
 from jaxtyping import Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import own_rows, shard_offsets
+from whatwhere.kernels.adamw_catch_up import require_betas
 from whatwhere.kernels.row_adamw import Moments, Step
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.row_adamw.table import RowTable, fixed_rows
-from whatwhere.what.row_optimizer import Modules, RowOptimizer, Settings, checked_settings
 
 Rows = Sequence[int] | Integer[Tensor, " rows"]
 _UNSUPPORTED = ("amsgrad", "maximize", "capturable", "differentiable")
 _DENSE = (*_UNSUPPORTED, "foreach", "fused", "decoupled_weight_decay")
 """Options of torch.optim.AdamW that have no meaning here."""
 _SETTINGS = ("lr", "betas", "eps", "weight_decay")
+
+
+Table = TypeVar("Table")
+Modules = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
+Settings = tuple[float, tuple[float, float], float, float]
+"""lr, betas, eps and weight decay."""
+
+
+class RowOptimizer(Optimizer, ABC, Generic[Table]):
+    """An optimizer that trains each token table by an object of its own; its groups are made of modules."""
+
+    trains: str
+    """The modules that it trains, for its errors."""
+
+    def __init__(self, modules: Modules, defaults: dict[str, Any]) -> None:
+        self._tables: dict[Tensor, Table] = {}
+        self._settings(defaults)
+        groups: list[Any] = [modules] if isinstance(modules, nn.Module) else list(modules)
+        super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the tables from their gradients: one step for each table that has one.
+
+        Raises:
+            SettingError: If a gradient is dense or not finite, or its rows were not read through the embedding.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step([(weight, self._settings(group)) for group in self.param_groups for weight in group["params"]])
+        return loss
+
+    @abstractmethod
+    def _step(self, weights: Sequence[tuple[Tensor, Settings]]) -> None:
+        """Update tables, each by its settings."""
+
+    def _settings(self, group: dict[str, Any]) -> Settings:
+        """Return lr, betas, eps and weight decay of a group, checked."""
+        lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
+        (beta1, beta2), own = (float(beta) for beta in group["betas"]), type(self).__name__
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not (isfinite(value) and value >= 0):
+                raise SettingError(f"{own} got {name}={value!r}, but needs a finite number of at least 0.")
+        if lr * weight_decay >= 1:
+            raise SettingError(
+                f"{own} got lr={lr:.6g} and weight_decay={weight_decay:.6g}, but needs a product below 1: a step keeps "
+                "1 - lr weight_decay of a weight.\nLower one of them."
+            )
+        require_betas(beta1, beta2)
+        return lr, (beta1, beta2), eps, weight_decay
+
+    def _modules(self, group: dict[str, Any]) -> list[Any]:
+        """Return the modules of a group, at least one."""
+        modules = group["params"]
+        modules = [modules] if isinstance(modules, nn.Module) else list(modules)
+        if not modules:
+            raise SettingError(f"{type(self).__name__} got no embedding.\nPass a {self.trains}, or a list of them.")
+        return modules
 
 
 @final
@@ -120,7 +183,7 @@ class RowAdamW(RowOptimizer[RowTable]):
 
     def _settings(self, group: dict[str, Any]) -> Settings:
         _refuse(group)
-        return checked_settings(group)
+        return super()._settings(group)
 
     def flush(self) -> None:
         """Update all rows: needed before the table is read or written other than by lookups and `readout`."""
@@ -211,7 +274,7 @@ class RowAdamW(RowOptimizer[RowTable]):
             getattr(moments, name).copy_(_own_part(state[name], weight, dealt))
         if moments.master is not None and "master" in state:
             moments.master.copy_(_own_part(state["master"], weight, dealt))
-        _, betas, eps, _ = checked_settings(group)
+        _, betas, eps, _ = self._settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
         _publish(self.state[weight], self._tables[weight])
@@ -296,10 +359,7 @@ def _as_table(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def _own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
-    """Return the rows of this process of a state, which may be that of the whole table, in its order or by id.
-
-    `dealt` is the number of ids that a table on owners has; None of a table in the order of its ids.
-    """
+    """Return the rows of this process of a state, perhaps of the whole table; `dealt` ids of a table on owners."""
     if dealt is not None and len(values) == dealt:
         whole: Tensor = values.full_tensor() if hasattr(values, "full_tensor") else values
         mesh: Any = weight.device_mesh  # type: ignore[attr-defined]

@@ -15,8 +15,7 @@ from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.gradient import RowGradient, by_row, coalesce, with_row_gradient
-from whatwhere.what.row_adamw.processes import Watch, several
+from whatwhere.what.row_adamw.gradient import RowGradient, Watch, by_row, coalesce, several, with_row_gradient
 
 MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
@@ -25,12 +24,7 @@ _FOR_EVER = 2**31 - 1
 
 
 def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"] | None) -> Tensor | None:
-    """Return which rows of a table are fixed, where only those of some ids are trained; None where all are.
-
-    Raises:
-        SettingError: If there are none, or they are not whole numbers.
-        TokenError: If an id is outside the table.
-    """
+    """Return which rows of a table are fixed, where only those of some ids are trained; None where all are."""
     if trained is None:
         return None
     ids = torch.as_tensor(trained if isinstance(trained, Tensor) else list(trained))

@@ -1,4 +1,4 @@
-"""The spectrum of a rotary: against transformers' frequencies, and against vectors that are turned."""
+"""The spectrum of a rotary against transformers' frequencies and rotated vectors; ranges of biases by formula."""
 
 from typing import Any
 
@@ -8,7 +8,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from whatwhere import Rotary
+from whatwhere import ALiBi, Rotary
+from whatwhere.analysis.biases import effective_range
 from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
 from whatwhere.where.scaling import Llama3
 
@@ -74,3 +75,36 @@ def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
     assert np.allclose(result, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
     ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
     assert np.allclose(rotary_agreement(*ours, distances), expected, atol=1e-6)
+
+
+# The effective range of biases
+
+
+@pytest.mark.parametrize("heads", [4, 12])
+def test_the_range_of_alibi_follows_from_its_slope(heads: int) -> None:
+    slopes = ALiBi(heads).slopes.double().numpy()
+    result = effective_range(-slopes[:, None] * np.arange(4096))
+    # exp(-m d) < 1 / 100  <=>  d > ln(100) / m
+    assert result.distance.tolist() == [int(np.floor(np.log(100) / slope)) + 1 for slope in slopes]
+    assert result.half.tolist() == [int(np.floor(np.log(2) / slope)) + 1 for slope in slopes]
+    assert result.peak.tolist() == [0] * heads
+    # The mean of a geometric distribution is q / (1 - q), cut at 4,096 tokens where little is left.
+    ratio = np.exp(-slopes)
+    assert result.mean == pytest.approx(ratio / (1 - ratio), rel=1e-3)
+
+
+def test_a_curve_that_rises_again_ends_after_its_last_fall() -> None:
+    bias = np.log(np.array([[0.001, 1.0, 0.001, 0.5, 0.02, 0.001, 0.001]]))
+    result = effective_range(bias)
+    assert (result.distance[0], result.half[0], result.peak[0]) == (5, 4, 1)
+    assert effective_range(bias, share=0.1).distance[0] == 4
+
+
+def test_a_curve_that_does_not_fall_has_no_end() -> None:
+    result = effective_range(np.zeros((1, 5)))
+    assert (result.distance[0], result.half[0], result.mean[0]) == (-1, -1, 2.0)
+
+
+def test_what_is_seen_at_no_other_distance() -> None:
+    result = effective_range(np.array([[0.0, -np.inf, -np.inf]]))
+    assert (result.distance[0], result.mean[0]) == (1, 0.0)
