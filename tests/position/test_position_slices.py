@@ -1,10 +1,14 @@
 """Parts of positions: chosen slots, shards, what they remember, and documents that were counted of a part."""
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
 from whatwhere.errors import PositionError
@@ -85,3 +89,60 @@ def test_documents_of_two_counts_do_not_compare() -> None:
     assert where.at(step, whole.append(step)).queries.segment.tolist() == [[2]]
     assert where.at(whole[8:], whole).queries.mask(whole).sum() == sum(range(5, 9)) + sum(range(1, 5))
     assert where.at(ids[:, 8:12], ids[:, 4:12]) is not None  # one document each: nothing was counted
+
+
+Continued = Callable[[ww.Positions], ww.Positions]
+CONTINUED: dict[str, tuple[Continued, int | None]] = {
+    "next": (lambda p: p.next(), 8),
+    "next, several": (lambda p: p.next(4), 8),
+    "append": (lambda p: p.append(2), 3),
+    "append, each": (lambda p: p.append(p.next()).append(1), 3),
+    "a slice": (lambda p: p[2:], 5),
+    "the last": (lambda p: p[-1:], 7),
+    "a slice, continued": (lambda p: p[1:3].next(2), 6),
+    "moved": (lambda p: p.to("cpu"), 3),
+    "every second": (lambda p: p[::2], None),
+    "none": (lambda p: p[2:2].next(), None),
+    "later": (lambda p: p.append(ww.positions(2, start=20)), None),
+    "a slice, appended": (lambda p: p[:2].append(p[2:]), None),
+    "a shard": (lambda p: p.take(torch.tensor([0, 1])), None),
+    "another index": (lambda p: replace(p, index=p.index * 2), None),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+def test_counted_positions_are_continued_as_those_that_are_read(name: str) -> None:
+    continued, start = CONTINUED[name]
+    counted, read = (continued(p) for p in (ww.positions(5, start=3), replace(ww.positions(5, start=3))))
+    for field in ("index", "order", "document_start", "document_length", "segment"):
+        one, other = getattr(counted, field), getattr(read, field)
+        assert (one is other is None) or torch.equal(one, other)
+    assert (counted.run, counted.max_length, counted.is_part) == (read.run, read.max_length, read.is_part)
+    assert (counted.start, read.start if name != "later" else None) == (start, None)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [((1, 4), (5, 0)), ((2, 4), (5, 0)), ((2, 3), (5, 0)), ((3, 9), (4, 2))])
+def test_counted_queries_after_all_keys_need_no_mask(queries: tuple[int, int], keys: tuple[int, int]) -> None:
+    p, q = (ww.positions(n, start=start) for n, start in (queries, keys))
+    assert (p.allowed(q, causal=True) is None) == bool(p.mask(q).all())
+    assert torch.equal(p.mask(q), replace(p).mask(replace(q)))
+
+
+class Operators(TorchDispatchMode):
+    """List the operators that run."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names = [*getattr(self, "names", []), function.__name__]
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_of_decoding_reads_no_positions() -> None:
+    p, where, q = ww.positions(100), ww.Where(), torch.randn(1, 2, 1, 4)
+    k = torch.randn(1, 2, 101, 4)
+    with Operators() as seen:
+        step = p.next()
+        here = where.at(step, p.append(step))
+        y = here.attention(q, k, k)
+    made = {"arange.start", "arange.default", "unsqueeze.default"}
+    assert {name for name in seen.names if "attention" not in name} <= made
+    assert torch.equal(y, torch.nn.functional.scaled_dot_product_attention(q, k, k))

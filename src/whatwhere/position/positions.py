@@ -6,7 +6,7 @@ image patches, abacus digits and packed documents have coordinates that repeat o
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count
 from math import pi
 from typing import Any, Literal, SupportsIndex, TypeGuard
@@ -83,6 +83,8 @@ class Positions:
             do not compare. None where documents were stated.
         position_ids: whether these are numbers that a model of Hugging Face was given, by `from_position_ids`.
         sliced: of a slice `p[a:b]` the sequence that was sliced, the slot of the first token in it, and the step.
+        start: of `positions(n)`, and what follows or slices them, the first coordinate and order, from which both count
+            on by 1: a step of decoding then reads no tensor. None where that is not known.
 
     Raises:
         PositionError: If the index is neither int64 nor float64.
@@ -105,6 +107,7 @@ class Positions:
     numbering: int | None = None
     position_ids: bool = False
     sliced: "tuple[Positions, int, int] | None" = None
+    start: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Refuse what is not made by a constructor, and coordinates that schemes would take for whole positions."""
@@ -530,11 +533,11 @@ class Positions:
 
     def to(self, device: torch.device | str) -> "Positions":
         """Return these positions on a device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         moved: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
         if self.sliced is not None:
             moved["sliced"] = (self.sliced[0].to(device), *self.sliced[1:])
-        return Positions(**moved)
+        return Positions(**moved)._counted_from(self.start)
 
     def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "Positions":
         """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
@@ -566,7 +569,9 @@ class Positions:
             whole, start, stride = self.sliced
             first, step = start + first * stride, step * stride
         run, known = tokens.step in (None, 1), (self.document_length, self.document_start)
-        return self._chosen(tokens, run, *known, sliced=(whole, first, step))
+        counted = self._counted()
+        begin = counted.start + tokens.indices(self.tokens)[0] if run and counted else None
+        return self._chosen(tokens, run, *known, sliced=(whole, first, step))._counted_from(begin)
 
     def take(self, slots: Int64[Tensor, " some"]) -> "Positions":
         """Return the positions of the tokens at some slots, in any order: a shard of the sequence, or a KV cache.
@@ -798,6 +803,8 @@ class Positions:
             [3, 4]
         """
         added = require_count("n", n)
+        if counted := self._counted():
+            return positions(added, counted.stop, self.device)
         if self.axes > 1 or self.real:
             which = "real coordinates" if self.real else f"positions of {self.axes} axes"
             raise _no_next(which, "" if self.real else "\nFor text after images or videos (M-RoPE): next_text(n).")
@@ -859,6 +866,10 @@ class Positions:
             ([0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
         """
         other = self.next(later) if is_number(later) else as_positions(later)
+        counted, following = self._counted(), other._counted()
+        whole = not (self.is_part or other.is_part) and self.device == other.device
+        if whole and counted and following and counted.stop == following.start:
+            return positions(self.tokens + other.tokens, counted.start, self.device)
         if other.segment is not None:
             require_one_numbering(self, other)
         if self.axes != other.axes or (self.batch != other.batch and 1 not in (self.batch, other.batch)):
@@ -893,6 +904,18 @@ class Positions:
         max_length = max(ends) if len(ends) == 2 else None
         numbering = self.numbering if other.numbering is None else other.numbering
         return Positions(index, order, segment, run, max_length, lengths, starts, numbering)
+
+    def _counted_from(self, start: int | None) -> "Positions":
+        """Record `start`, and return these; not under a compiler, which would compile anew for each number."""
+        if not torch.compiler.is_compiling() and start is not None:
+            object.__setattr__(self, "start", start)  # no argument: copies with another index must not have it
+        return self
+
+    def _counted(self) -> range | None:
+        """Return coordinates and order where they are known to count on from `start`; None for no tokens, too."""
+        if torch.compiler.is_compiling() or self.start is None or not self.tokens:
+            return None
+        return range(self.start, self.start + self.tokens)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
         """Return the coordinates where there is one axis; `real` says whether the scheme takes real numbers too.
@@ -973,8 +996,10 @@ class Positions:
         Raises:
             ShapeError: If batches differ, and none of them is 1.
         """
-        if not causal and self.segment is None and keys.segment is None:
-            return None
+        if self.segment is None and keys.segment is None:
+            counted, of_keys = self._counted(), keys._counted()
+            if not causal or (counted and of_keys and of_keys[-1] <= counted[0]):
+                return None
         common_batch(self, keys)
         return attention_rule(self.order, keys.order, self.segment, keys.segment, causal)
 
@@ -1080,7 +1105,7 @@ def positions(
             f"positions(n={n}, start={start}) goes beyond 2**63 - 2, the last position of int64.\nStart earlier."
         )
     index = torch.arange(start, start + n, device=device)[None]
-    return Positions(index[None], index, None, True, start + n)
+    return Positions(index[None], index, None, True, start + n)._counted_from(start)
 
 
 def as_positions(given: PositionsLike, device: torch.device | str | None = None) -> Positions:

@@ -160,10 +160,10 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
     if engine == "auto" and _is_transformed():
         engine = "dense"
     bare = scores.element is None and how.sink is None and how.softcap is None and not how.lse
-    if bare and scores.run and engine in ("auto", "sdpa"):
+    if bare and (scores.run or scores.allowed is None) and engine in ("auto", "sdpa"):
         grouped = q.shape[1] != k.shape[1]
         options: dict[str, Any] = {"dropout_p": how.dropout, "scale": how.scale, "enable_gqa": grouped}
-        return (F.scaled_dot_product_attention(q, k, v, is_causal=True, **options),)
+        return (F.scaled_dot_product_attention(q, k, v, is_causal=scores.run, **options),)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
@@ -392,13 +392,17 @@ def block_mask(
 
 def require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Raise ShapeError unless queries, keys and values have one batch, and heads, features and tokens that fit."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
-        raise ShapeError(f"attention takes (batch, heads, tokens, head_dim), but got {shapes}.")
-    require_floating("attention", q=q, k=k, v=v)
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
-        raise ShapeError(f"key and value heads must be equal and divide the query heads, but got {shapes}.")
-    if not q.shape[0] == k.shape[0] == v.shape[0]:
-        raise ShapeError(f"queries, keys and values need one batch, but got {shapes}.")
-    if q.shape[-1] != k.shape[-1] or k.shape[2] != v.shape[2]:
-        raise ShapeError(f"q and k need one head_dim, k and v the same tokens, but got {shapes}.")
+        needed = "attention takes (batch, heads, tokens, head_dim)"
+    else:
+        require_floating("attention", q=q, k=k, v=v)
+        (batch, heads, _, features), (rows, key_heads, keys, key_features) = q.shape, k.shape
+        if key_heads == 0 or heads % key_heads or key_heads != v.shape[1]:
+            needed = "key and value heads must be equal and divide the query heads"
+        elif not batch == rows == v.shape[0]:
+            needed = "queries, keys and values need one batch"
+        elif features != key_features or keys != v.shape[2]:
+            needed = "q and k need one head_dim, k and v the same tokens"
+        else:
+            return
+    raise ShapeError(f"{needed}, but got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}.")

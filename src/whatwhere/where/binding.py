@@ -16,7 +16,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
-from whatwhere.position.positions import Positions, PositionsLike
+from whatwhere.position.positions import Positions, PositionsLike, is_number
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import Engine, Scores, attention, attention_with_lse, require_heads
@@ -415,10 +415,11 @@ class Here:
     ) -> tuple[tuple[Tensor, Tensor, Tensor, Scores], float | None]:
         """Return queries, keys and values with their bias and mask, as an engine takes them, and the softmax scale."""
         self._require_bound(q, k)
-        if self._by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
+        scheme = self.where.query_key
+        if scheme is not None and scheme.by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
             v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)  # keys are mapped for each head of the queries
         # A map that differs by region of pairs returns heads for each region; those of the first are like any others.
-        mapped, regions = (q, k), region_map_of(self.where.query_key)
+        mapped, regions = (q, k), region_map_of(scheme)
         if regions is not None:
             q, k = of_first_region(regions, q, k, v)
         self._require_scores_fit(q, k, v, causal, mask, gates)
@@ -505,10 +506,6 @@ class Here:
         y, lse = merge_attention(parts)
         return with_sink(y, lse, None if self.where.sink is None else self.where.sink.weight)
 
-    @property
-    def _by_content(self) -> bool:
-        return self.where.query_key is not None and self.where.query_key.by_content
-
 
 def _of_values(y: Tensor, v: Tensor) -> Tensor:
     """Return outputs without the features that regions of pairs added to the values."""
@@ -555,7 +552,9 @@ def bind(
                 f"bind needs a Where for each layer, but got {_article(type(where))}.\n"
                 "Put a scheme into one: Where(Rotary(...)); no scheme at all is Where()."
             )
-    at_queries, at_keys = of_queries_and_keys(queries, keys, device_of(*layers))
+    # The parameters are asked where the positions do not say: in a step of decoding they do.
+    counted = is_number(queries) or is_number(keys)
+    at_queries, at_keys = of_queries_and_keys(queries, keys, device_of(*layers) if counted else None)
     tensors = isinstance(queries, Tensor) or isinstance(keys, Tensor)
     if at_queries.axes > 1 and at_queries.tokens != at_keys.tokens and tensors:
         raise PositionError(
@@ -566,7 +565,7 @@ def bind(
     if regime_length is not None:
         require_whole("bind", regime_length=regime_length)
     cache = PassCache(at_queries, at_keys, regime_length)
-    for where in layers:
+    for where in dict.fromkeys(layers):
         _gather_shards(where)
         if (
             where.query_key is not None and not where.query_key.by_content
