@@ -295,7 +295,8 @@ TARGETS: tuple[Target, ...] = (
     Target("window", ".* with backward", "whatwhere", "faster", 3.0, window.MASKED),
     Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
     Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
-    Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),
+    Target("decoding", "float.*|bfloat.*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),
+    Target("decoding", "a step .*", "whatwhere", "slower", 1.15),
     Target(
         "neighbors", ".* queries, .*", "whatwhere", "faster", 15.0, neighbors.GENSIM, regime="fresh", floor=_PRODUCT
     ),

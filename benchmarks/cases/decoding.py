@@ -1,28 +1,32 @@
-"""Decoding: the position work of one new token."""
+"""Decoding: the position work of one new token, and a whole step of a model."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.numerics import fallback, largest_difference, sampled
 from benchmarks.peers import load
-from whatwhere import Rotary, Where, positions
+from whatwhere import Rotary, Where, bind, positions
 
 INDEXING = "plain torch, rows of a table"
+MODEL = "plain torch, a whole step"
+LAYERS = 4
 _THETA = 10_000.0
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Return one token, one sequence, both dtypes.
+    """Return one token of one sequence: its rotation in both dtypes, and a step of a model.
 
     Args:
         scale: quick or full, and the device.
     """
     heads, key_heads, head_dim, cached = (2, 1, 8, 16) if scale.quick else (32, 8, 128, 4095)
-    return [
+    rotations = [
         Variant(
             f"{str(dtype).removeprefix('torch.')}, {cached:,} keys in the cache",
             limit=INDEXING,
@@ -31,6 +35,9 @@ def variants(scale: Scale) -> list[Variant]:
         )
         for dtype in (torch.float32, torch.bfloat16)
     ]
+    step = _Step(2 if scale.quick else 8, 16 if scale.quick else 1023, scale.device)
+    name = f"a step of {LAYERS} layers, dim {step.dim}, {step.cached:,} keys in the cache"
+    return [*rotations, Variant(name, MODEL, step.candidates, "largest absolute difference from float64")]
 
 
 class _Inputs:
@@ -56,8 +63,7 @@ class _Inputs:
         return largest_difference(run(), self.truth())
 
     def _truth(self) -> list[Tensor]:
-        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim
-        angles = self.cached * _THETA**-exponents
+        angles = self.cached * _frequencies(self.head_dim)
         rotated = []
         for x in (self.q, self.k):
             a, b = x.cpu().double().chunk(2, -1)
@@ -78,8 +84,7 @@ class _Inputs:
 
     def _indexing(self) -> Run:
         """Read the row of a table that is as wide as a head, and rotate as rotate_half does."""
-        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim
-        angles = torch.outer(torch.arange(self.cached + 1, dtype=torch.float64), _THETA**-exponents)
+        angles = torch.outer(torch.arange(self.cached + 1, dtype=torch.float64), _frequencies(self.head_dim))
         wide = torch.cat([angles, angles], -1)
         cos_table, sin_table = (part.to(device=self.device, dtype=self.dtype) for part in (wide.cos(), wide.sin()))
 
@@ -102,6 +107,84 @@ class _Inputs:
         return lambda: peer.apply_rotary_pos_emb(self.q, self.k, *module(self.q, at))
 
 
+class _Step:
+    """One step of decoding of a small Transformer: what a user would write with plain PyTorch, and with whatwhere."""
+
+    head_dim = 64
+
+    def __init__(self, heads: int, cached: int, device: str) -> None:
+        self.heads, self.cached, self.device, self.dim = heads, cached, device, heads * self.head_dim
+        shapes = ((self.dim, 3 * self.dim), (self.dim, self.dim), (self.dim, 4 * self.dim), (4 * self.dim, self.dim))
+        self.layers = [
+            [sampled(*shape, seed=4 * n + m, device=device) * shape[0] ** -0.5 for m, shape in enumerate(shapes)]
+            for n in range(LAYERS)
+        ]
+        self.x = sampled(1, 1, self.dim, seed=99, device=device)
+        kept = (LAYERS, 2, 1, heads, cached + 1, self.head_dim)
+        self.caches = sampled(*kept, seed=98, device=device).unbind()
+        self.truth = cache(self._truth)
+
+    def candidates(self) -> list[Candidate]:
+        ways = [
+            (MODEL, self._plain),
+            ("whatwhere", self._ours),
+            ("whatwhere, fallback", lambda: fallback(self._ours())),
+        ]
+        return [Candidate(name, make, lambda run: largest_difference(run(), [self.truth()])) for name, make in ways]
+
+    def _model(self, x: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """Run the layers; `attend` gets the number of the layer, q, k and v of the token, and the layer's caches."""
+        for n, (into, out, up, down) in enumerate(self.layers):
+            q, k, v = (F.rms_norm(x, x.shape[-1:]) @ into.to(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            keys, values = self.caches[n].to(x)
+            y = attend(n, q, k, v, keys, values).transpose(1, 2).reshape(x.shape)
+            x = x + y @ out.to(x)
+            x = x + F.gelu(F.rms_norm(x, x.shape[-1:]) @ up.to(x)) @ down.to(x)
+        return x
+
+    def _plain(self, dtype: torch.dtype = torch.float32) -> Run:
+        angles = torch.outer(torch.arange(self.cached + 1, dtype=torch.float64), _frequencies(self.head_dim))
+        tables = torch.stack([angles.cos(), angles.sin()]).repeat(1, 1, 2).to(device=self.device, dtype=dtype)
+
+        @torch.inference_mode()
+        def run() -> Tensor:
+            cos, sin = tables[:, self.cached]
+
+            def attend(n: int, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+                keys[:, :, self.cached], values[:, :, self.cached] = (k * cos + _half(k) * sin)[:, :, 0], v[:, :, 0]
+                return F.scaled_dot_product_attention(q * cos + _half(q) * sin, keys, values)
+
+            return self._model(self.x.to(dtype), attend)
+
+        return run
+
+    def _truth(self) -> Tensor:
+        result: Tensor = self._plain(torch.float64)().cpu()
+        return result
+
+    def _ours(self) -> Run:
+        wheres = [Where(Rotary(self.head_dim, _THETA))] * LAYERS
+        before = positions(self.cached, device=self.device)
+
+        @torch.inference_mode()
+        def run() -> Tensor:
+            step = before.next()
+            layers = bind(wheres, step, before.append(step))
+
+            def attend(n: int, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+                q, k = layers[n].query_key(q, k)
+                keys[:, :, self.cached], values[:, :, self.cached] = k[:, :, 0], v[:, :, 0]
+                return layers[n].attention(q, keys, values)
+
+            return self._model(self.x, attend)
+
+        return run
+
+
+def _frequencies(head_dim: int) -> Tensor:
+    return _THETA ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+
+
 def _half(x: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return torch.cat([-b, a], -1)
@@ -109,9 +192,10 @@ def _half(x: Tensor) -> Tensor:
 
 CASE = Case(
     "decoding",
-    "one new token: its position bound, q (1, 32, 1, 128) and k (1, 8, 1, 128) rotated",
+    "one new token: its position bound, q (1, 32, 1, 128) and k (1, 8, 1, 128) rotated; and a step of a model",
     "Nothing large is moved here: what is measured is the overhead of each call. Everything is divided by plain torch, "
     "which reads its row from tables made beforehand. whatwhere binds the new token and all keys of the KV cache in "
-    "each call; in a model all layers share that.",
+    "each call; in a model all layers share that, as the last variant shows: a step of four layers with their "
+    "projections, `next`, `append`, `bind`, the cache and attention.",
     variants,
 )

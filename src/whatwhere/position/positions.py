@@ -569,9 +569,9 @@ class Positions:
             whole, start, stride = self.sliced
             first, step = start + first * stride, step * stride
         run, known = tokens.step in (None, 1), (self.document_length, self.document_start)
-        counted = self._counted()
-        begin = counted.start + tokens.indices(self.tokens)[0] if run and counted else None
-        return self._chosen(tokens, run, *known, sliced=(whole, first, step))._counted_from(begin)
+        counted = (self._counted() or range(0))[tokens]
+        part = self._chosen(tokens, run, *known, sliced=(whole, first, step), counted=counted)
+        return part._counted_from(counted[0] if run and counted else None)
 
     def take(self, slots: Int64[Tensor, " some"]) -> "Positions":
         """Return the positions of the tokens at some slots, in any order: a shard of the sequence, or a KV cache.
@@ -608,11 +608,13 @@ class Positions:
         lengths: Tensor | None,
         starts: Tensor | None,
         sliced: "tuple[Positions, int, int] | None" = None,
+        counted: range = range(0),
     ) -> "Positions":
         """Return the positions of some tokens, with what is known of their documents."""
         index = self.index[..., tokens]
         # The tokens may end before what they were chosen from; their own end refuses no table in vain.
-        end = self.max_length if (own := known_end(index)) is None else own
+        own = counted[-1] + 1 if counted else known_end(index)
+        end = self.max_length if own is None else own
         segment, length, start = (None if x is None else x[:, tokens] for x in (self.segment, lengths, starts))
         facts = (run and self.run, end, length, start, self.numbering, self.position_ids, sliced)
         return Positions(index, self.order[:, tokens], segment, *facts)
