@@ -215,12 +215,12 @@ def _move_positions(copy: ChangedCopy, before: Json, config: Json, new_ids: Mapp
     tables = position_tensors_after_padding(copy.checkpoint) if shift else []
     if not tables:
         return config
-    from whatwhere.what.resizing import Rearrangement
+    from whatwhere.what.resizing.new_rows import change_of_positions
 
     rows = tables[0].shape[0]
 
     def moved(entry: Entry) -> "Tensor":
-        return Rearrangement.of_positions(entry.name, rows, shift).apply(copy.checkpoint.tensor(entry.name))
+        return change_of_positions(entry.name, rows, shift).apply(copy.checkpoint.tensor(entry.name))
 
     for entry in tables:
         what = f"shifted by {shift} rows, as pad_token_id is: each position keeps its row"

@@ -141,11 +141,6 @@ class Rearrangement:
         """
         return cls(np.maximum(np.arange(rows + shift, dtype=np.int64) - shift, -1), rows)
 
-    @classmethod
-    def of_positions(cls, name: str, rows: int, shift: int) -> "Rearrangement":
-        """Create the change of a position table by its name: shifted, but LUKE counts entities from 0."""
-        return cls.enlarged(rows, rows + shift) if "entity" in name else cls.shifted(rows, shift)
-
     def of_rows(self, rows: int) -> "Rearrangement":
         """Return this change for a table with another number of rows, where later ids read row 0, as in Gemma 3n."""
         if rows == self.rows:
@@ -342,3 +337,8 @@ def _pursue(atoms: Tensor, norms: Tensor, targets: Tensor, most: int) -> tuple[T
         residual = residual - along[:, step, None] * new
         ids[:, step] = selected
     return ids, torch.linalg.solve_triangular(upper, along[:, :, None], upper=True)[:, :, 0]
+
+
+def change_of_positions(name: str, rows: int, shift: int) -> Rearrangement:
+    """Return the change of a position table by its name: shifted, but LUKE counts entities from 0."""
+    return Rearrangement.enlarged(rows, rows + shift) if "entity" in name else Rearrangement.shifted(rows, shift)

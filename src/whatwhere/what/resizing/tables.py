@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.what.resizing.new_rows import Rearrangement
+from whatwhere.what.resizing.new_rows import Rearrangement, change_of_positions
 from whatwhere.what.token_ids import (
     lost_id,
     padding_dependence,
@@ -167,7 +167,7 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
         )
     length, tensors = rows.pop(), {name: plain(other, "weight") for name, other in text.items()}
     return [
-        (Table(tensor, [*find_owners(module, None, tensor)]), Rearrangement.of_positions(name, length, shift))
+        (Table(tensor, [*find_owners(module, None, tensor)]), change_of_positions(name, length, shift))
         for name, tensor in tensors.items()
     ]
 
