@@ -11,6 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from whatwhere.comparison.results import RunResult, summarize
+from whatwhere.comparison.settings import make_settings
 from whatwhere.records import from_json, sealed, to_json
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -68,19 +69,7 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
         "seeds": list(range(seeds)),
         "device": "cpu",
         "threads_per_run": 1,
-        "settings": {
-            "task": task,
-            "lengths": described["lengths"],
-            "steps": 800,
-            "batch": 64,
-            "learning_rate": 0.002,
-            "dim": 64,
-            "layers": 2,
-            "heads": 4,
-            "feedforward": 256,
-            "direction": "decoder",
-            "init": 0.15,
-        },
+        "settings": to_json(make_settings(task, described["lengths"], steps=800, batch=64), None),
         "task": described,
         "runs": runs,
         "summary": _summaries(runs),

@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     "given",
     [
         {"seeds": [5]},
-        {"seeds": 2, "vary": {"dim": [16, 32]}, "trained": [3], "tied": True, "betas": (0.5, 0.6)},
+        {"seeds": 1, "vary": {"dim": [16, 32]}, "trained": [3], "tied": True, "betas": (0.5, 0.6)},
         {"seeds": [7, 3], "positions": "randomized", "lengths": []},
     ],
 )
