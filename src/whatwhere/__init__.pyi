@@ -35,6 +35,7 @@ from whatwhere.what.row_adamw.optimizer import RowAdamW as RowAdamW
 from whatwhere.where import frequencies as frequencies
 from whatwhere.where import scaling as scaling
 from whatwhere.where import temperature as temperature
+from whatwhere.where.attention import Sink as Sink
 from whatwhere.where.base import InputEncoding as InputEncoding
 from whatwhere.where.base import QueryKeyMap as QueryKeyMap
 from whatwhere.where.binding import Here as Here
@@ -76,7 +77,6 @@ from whatwhere.where.score.swin import SwinV2 as SwinV2
 from whatwhere.where.score.t5 import T5 as T5
 from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
 from whatwhere.where.score_bias import ScoreBias as ScoreBias
-from whatwhere.where.sink import Sink as Sink
 from whatwhere.where.window import Window as Window
 
 __version__: str

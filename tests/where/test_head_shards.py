@@ -7,10 +7,10 @@ from torch import Tensor
 import whatwhere as ww
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.parallel import heads_of
+from whatwhere.where.attention import Sink
 from whatwhere.where.query_key.fope import FoPE
 from whatwhere.where.query_key.mixed_rotary import MixedRotary
 from whatwhere.where.score_bias import DistanceBias
-from whatwhere.where.sink import Sink
 
 HEADS, DIM, TOKENS = 4, 64, 9
 TWO_AXES = ("axial", "mixed", "swin", "sam")

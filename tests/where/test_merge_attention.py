@@ -12,8 +12,8 @@ import whatwhere as ww
 from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.position.positions import SHARD_ORDERS, ShardOrder
 from whatwhere.where import attention as engines
+from whatwhere.where.attention import merge_attention
 from whatwhere.where.catalogue import catalogue
-from whatwhere.where.merge_attention import merge_attention
 
 HEADS, HEAD_DIM, DIM, TOKENS = 4, 8, 32, 16
 POSITIONS: dict[str, Callable[[], ww.Positions]] = {

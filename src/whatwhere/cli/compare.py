@@ -308,7 +308,7 @@ def _seeds(text: str) -> int | list[int]:
 def settings_of(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Combine the settings of --set with those that have options of their own."""
     from whatwhere.comparison import compare as run_compare
-    from whatwhere.where.catalogue.options import scalar
+    from whatwhere.where.catalogue import scalar
 
     settings = {name: value for name, value in options.items() if value is not None}
     for part in assignments:

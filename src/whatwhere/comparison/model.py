@@ -19,7 +19,7 @@ from whatwhere.position.positions import Positions, positions
 from whatwhere.what.embedding import Init, TokenEmbedding
 from whatwhere.where.binding import Here, Where, bind
 from whatwhere.where.catalogue import scheme as build_scheme
-from whatwhere.where.catalogue.options import split_count
+from whatwhere.where.catalogue import split_count
 from whatwhere.where.input_layer import InputLayer
 
 

@@ -28,7 +28,7 @@ from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task, Text
 from whatwhere.errors import PositionError, SettingError
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.options import Scalar
+from whatwhere.where.catalogue import Scalar
 
 STOP = "stop"
 _REPORT_EVERY = 0.3  # seconds

@@ -7,7 +7,7 @@ from typing import Any
 
 from whatwhere.comparison.settings import Settings, rank_of
 from whatwhere.errors import SettingError
-from whatwhere.where.catalogue.options import (
+from whatwhere.where.catalogue import (
     LAYER_OPTIONS,
     Scalar,
     join_options,

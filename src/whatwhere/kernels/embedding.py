@@ -20,9 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whatwhere.kernels import backend
-from whatwhere.kernels.group_by_row import group, sum_by_row
+from whatwhere.kernels.group_by_row import TYPES, group, sum_by_row
 
-_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _INDICES = (torch.int64, torch.int32)
 _STREAM = 8 << 20
 """Bytes from which vectors are written past the caches: fewer may still be cached when the next layer reads them."""
@@ -147,7 +146,7 @@ def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any
     added = () if rows is None else (rows.table,) if rows.positions is None else (rows.table, rows.positions)
     kernel = backend.on_cpu("embed", weight, ids, *added) or backend.on_gpu("embed", weight, ids, *added)
     fits = (
-        weight.dtype in _TYPES
+        weight.dtype in TYPES
         and weight.dim() == 2
         and weight.stride(1) == 1
         and not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
@@ -159,7 +158,7 @@ def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any
 def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
     return (
         backend.as_operator(weight)
-        and weight.dtype in _TYPES
+        and weight.dtype in TYPES
         and ids.dtype in _INDICES
         and (rows is None or rows.table.dtype in (weight.dtype, torch.float32))
     )
@@ -203,7 +202,7 @@ def _run_kernel(
         byref(outside),
         1.0 if scale is None else scale,
         scale is not None,
-        _TYPES[weight.dtype],
+        TYPES[weight.dtype],
         table is None or table.dtype == weight.dtype,
         out.numel() * out.element_size() >= _STREAM,
         torch.get_num_threads(),

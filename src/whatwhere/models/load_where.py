@@ -270,8 +270,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     """Build the encoding of the first layer of a run, with the tables that were saved."""
     import torch
 
-    from whatwhere.where.catalogue import random_scheme
-    from whatwhere.where.catalogue.options import split_layers
+    from whatwhere.where.catalogue import random_scheme, split_layers
     from whatwhere.where.input.learned import Learned
 
     dim, heads, rows, scheme = _run_settings(checkpoint, name)

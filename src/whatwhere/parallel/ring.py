@@ -24,9 +24,8 @@ from whatwhere.kernels.backend import full_precision
 from whatwhere.parallel.mesh import gathered
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable
-from whatwhere.where.attention import Engine
+from whatwhere.where.attention import Engine, merge_attention, with_sink
 from whatwhere.where.binding import Here, Where
-from whatwhere.where.merge_attention import merge_attention, with_sink
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias
 from whatwhere.where.sums import at_slots, differences, query_slots, require_no_holes
 

@@ -5,33 +5,38 @@
 Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
 scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without any visible key (padding) is zero.
 A sink adds exp(s_h) to the denominator of the softmax, for each head h. Each engine also returns the logarithms of the
-sums of exp(score), by which outputs over other keys are merged (where/merge_attention).
+sums of exp(score), by which outputs over several blocks of keys are merged, exactly into those over all keys:
+
+    y_i = sum_n exp(l_in - l_i) y_in        l_i = log sum_n exp(l_in)        l_in = log sum_j exp(s_ij), of block n
+
+where y_in is the output over the keys of block n. A query that sees no key of a block has l_in = -infinity there, and
+y_in = 0. A sink s is one more term of the sum, and has no value: it multiplies the merged output by sigmoid(l_i - s).
 
 For long sequences on the CPU, `sdpa` needs no dense bias: one that depends on the distance alone is a strided view, and
 any other is computed for one chunk of queries at a time, and again in the backward pass. Both skip keys outside of a
 window.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from whatwhere.checks import require_choice
+from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
 from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
-from whatwhere.where.merge_attention import with_sink
+from whatwhere.where.head_shards import OfHeads
 from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate
 
 if TYPE_CHECKING:
@@ -51,6 +56,50 @@ _ON_GPU = 1 << 6
 """How many times larger both are on a GPU, where many small steps cost more than memory."""
 _ROWS_OF_WINDOW = 128
 """Queries of a chunk with a window, at least; more than half of the window would read many masked keys."""
+
+
+class Sink(OfHeads):
+    """Attention sinks: for each head one more logit in the softmax, which has no value.
+
+        a_ij = exp(s_ij) / (exp(sink_h) + sum_j exp(s_ij))
+
+    So the weights of a head sum to less than 1, and it may attend to nothing; equal to attention without a sink times
+    sigmoid(l_i - sink_h), with l_i = log sum_j exp(s_ij). As in gpt-oss (`self_attn.sinks`). The logit is not scaled
+    by the softmax scale, and no mask applies to it. It starts at 0.
+
+    Args:
+        num_heads: heads of the queries.
+        device, dtype: of the logits.
+
+    Raises:
+        ShapeError: If num_heads is not a whole number of at least 1.
+
+    Examples:
+        >>> from whatwhere import Where
+        >>> where = Where(sink=Sink(num_heads=1))
+        >>> x = torch.ones(1, 1, 2, 4)
+        >>> where.at(2).attention(0 * x, x, x)[0, 0, :, 0]  # one key and the sink, then two keys and the sink
+        tensor([0.5000, 0.6667], grad_fn=<SelectBackward0>)
+    """
+
+    settings_in_repr = ("num_heads",)
+    head_axes: ClassVar = {"weight": 0}
+
+    def __init__(
+        self, num_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        require_whole("Sink", num_heads=num_heads)
+        self.num_heads = num_heads
+        self.weight = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    weight: Float[Tensor, " heads"]
+    """The logit of each head."""
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Set all logits to 0."""
+        nn.init.zeros_(self.weight)
 
 
 @dataclass(frozen=True)
@@ -406,3 +455,38 @@ def require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
         else:
             return
     raise ShapeError(f"{needed}, but got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}.")
+
+
+def merge_attention(
+    parts: Iterable[tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]],
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Merge the outputs of the same queries over disjoint blocks of keys."""
+    outputs, logs = zip(*parts, strict=True) if (parts := list(parts)) else ((), ())
+    shapes = {(tuple(y.shape), tuple(lse.shape)) for y, lse in zip(outputs, logs, strict=True)}
+    if len(shapes) != 1 or any(shape[:-1] != lse for shape, lse in shapes):
+        raise ShapeError(
+            f"merged attention needs outputs and logarithms of the same queries, but got {sorted(shapes)}.\n"
+            "Pass what here.attention_with_lse(q, k, v) returns for each block of keys."
+        )
+    dtype = torch.promote_types(logs[0].dtype, torch.float32)
+    of_blocks = torch.stack([lse.to(dtype) for lse in logs])
+    empty = (of_blocks == -torch.inf).all(0)
+    finite = of_blocks.masked_fill(empty, 0)  # else weights and gradients would be NaN
+    weights = finite.softmax(0).masked_fill(empty, 0)[..., None]
+    y = sum(
+        (weight * output.to(dtype) for weight, output in zip(weights, outputs, strict=True)),
+        start=weights.new_zeros(()),
+    )
+    return y.to(outputs[0].dtype), finite.logsumexp(0).masked_fill(empty, -torch.inf)
+
+
+def with_sink(
+    y: Float[Tensor, "batch heads queries value_dim"],
+    lse: Float[Tensor, "batch heads queries"],
+    sink: Float[Tensor, " heads"] | None,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Return outputs over all keys with a sink in the denominator of the softmax."""
+    if sink is None:
+        return y
+    share = torch.sigmoid(lse - sink.to(lse.dtype)[:, None])  # of the weights that is not the sink's
+    return (y * share[..., None]).to(y.dtype)

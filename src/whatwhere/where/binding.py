@@ -19,14 +19,21 @@ from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position.positions import Positions, PositionsLike, is_number
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.attention import Engine, Scores, attention, attention_with_lse, require_heads
+from whatwhere.where.attention import (
+    Engine,
+    Scores,
+    Sink,
+    attention,
+    attention_with_lse,
+    merge_attention,
+    require_heads,
+    with_sink,
+)
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
-from whatwhere.where.merge_attention import merge_attention, with_sink
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.region_map import by_region, of_first_region, region_map_of
 from whatwhere.where.rotation_by_content import RotationByContent
 from whatwhere.where.score_bias import ScoreBias
-from whatwhere.where.sink import Sink
 from whatwhere.where.sums import require_no_holes, require_own_keys
 from whatwhere.where.window import Window, as_window
 

@@ -298,8 +298,8 @@ class Description:
         Raises:
             SettingError: If no layer has attention.
         """
+        from whatwhere.where.attention import Sink
         from whatwhere.where.binding import Where
-        from whatwhere.where.sink import Sink
 
         self.require_attention()
         built = [] if built is None else built

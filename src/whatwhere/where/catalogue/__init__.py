@@ -1,4 +1,8 @@
-"""The catalogue: one entry for each scheme, and the one complete list of them."""
+"""The catalogue: one entry for each scheme, the one complete list of them, and how their names are read.
+
+rotary@theta=500000 is the entry rotary with theta=500000, rotary@512*3/none three layers with a window of 512 and one
+without positions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,12 +15,11 @@ import torch
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
+from whatwhere.where.attention import Sink
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entries import ENTRIES
 from whatwhere.where.catalogue.entry import Scheme as Scheme
 from whatwhere.where.catalogue.entry import SchemeDescription, SchemeFacts
-from whatwhere.where.catalogue.options import LAYER_OPTIONS, layer_word, split_options
-from whatwhere.where.sink import Sink
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
 ALIASES: Mapping[str, str] = MappingProxyType(
@@ -36,6 +39,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 
 COMPOSED = ("ssmax", "temperature")
 """Entries that multiply queries, and compose with a map of queries and keys by `then`."""
+
+
+LAYER_OPTIONS = ("window", "chunk", "sink")
+"""Options that are those of a layer, not of a scheme."""
+Scalar = bool | int | float | str
 
 
 def canonical_name(name: str) -> str:
@@ -159,3 +167,66 @@ def _entry(name: str) -> Scheme:
     near = dict.fromkeys(map(canonical_name, get_close_matches(name.lower(), [*catalogue, *ALIASES], n=3)))
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
     raise UnknownScheme(f"the catalogue has no scheme {name!r}.\n{hint}It has: {', '.join(catalogue)}.")
+
+
+def split_options(name: str) -> tuple[str, dict[str, Scalar | None]]:
+    """Split a name such as "rotary@theta=500000" into its entry and its options."""
+    entry, at, text = name.partition("@")
+    options: dict[str, Scalar | None] = {}
+    for part in text.split(",") if at else ():
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not key or (equals and not value):
+            raise SettingError(f"the scheme {name!r} has an empty option: write them as in rotary@theta=500000.")
+        if key in options:
+            raise SettingError(f"the scheme {name!r} has the option {key} twice: write it once.")
+        options[key] = scalar(value) if equals else None
+    return entry.strip(), options
+
+
+def split_layers(name: str) -> list[str]:
+    """Split a mixture by layer into one name for each layer of its pattern."""
+    return [part for one in name.split("/") for part, count in (split_count(one),) for _ in range(count)]
+
+
+def split_count(part: str) -> tuple[str, int]:
+    """Split a part of a mixture by layer into its scheme and the number of its layers."""
+    scheme, star, count = part.partition("*")
+    if not star:
+        return scheme.strip(), 1
+    if not count.strip().isdecimal() or not 1 <= int(count) <= 1000:
+        raise SettingError(
+            f"{part!r} has {count.strip()!r} layers, but needs a whole number from 1 to 1000, as in rotary*3/none."
+        )
+    return scheme.strip(), int(count)
+
+
+def layer_word(word: str) -> tuple[str, Scalar] | None:
+    """Return the option of a layer that a word stands for: a number is a window; None where it is another word."""
+    if word.isdecimal():
+        return "window", int(word)
+    return ("sink", True) if word == "sink" else None
+
+
+def join_options(entry: str, options: Mapping[str, Scalar | None]) -> str:
+    """Return the name of an entry with options, in their order; the inverse of `split_options`."""
+    parts = (key if value is None else f"{key}={scalar_text(value)}" for key, value in options.items())
+    return f"{entry}@{','.join(parts)}" if options else entry
+
+
+def scalar(text: str) -> Scalar:
+    """Return the value that a text writes: true, false, a number or a word; whole numbers become int."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def scalar_text(value: Scalar) -> str:
+    """Return the one way in which a value is written in a name."""
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    exact = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
+    return repr(exact).replace("e+", "e")  # a plus joins schemes
