@@ -240,6 +240,7 @@ scaling.Proportional(1.5) -> SettingError: Proportional got share=1.5, but needs
 # The score door
 ALiBi(2, slopes=[1.0, 0.5, 0.25]) -> ShapeError: ALiBi got 3 slopes for 2 heads
 ALiBi(2, slopes=[1.0, 0.0]) -> SettingError: slopes[1]=0
+bind(ALiBi(2), gate=1) -> SettingError: ALiBi depends on positions alone, so nothing would read gate.
 T5(0) -> ShapeError: num_heads=0
 T5(2, num_buckets=1) -> SettingError: at least 2
 T5(2, num_buckets=2.0) -> ShapeError: num_buckets
@@ -268,8 +269,10 @@ FIRE(2, width=0) -> ShapeError: FIRE got width=0
 FIRE(2, threshold=0.0) -> SettingError: FIRE got threshold=0.0
 FIRE(2, c=-1.0) -> SettingError: FIRE got c=-1.0
 FIRE(2)(Positions.grid(2, 2)) -> PositionError: FIRE measures along one axis
+bind(FIRE(2), p=None, causal=True, gate=1) -> SettingError: nothing would read gate
 Swin(2, 0) -> ShapeError: Swin got window_size[0]=0, but needs a whole number
 Swin(2, std=0) -> SettingError: Swin got std=0
+bind(Swin(2), Positions.grid(2, 2), q=q(4), scale=1, heads=2) -> SettingError: nothing would read heads, scale
 Swin(2)(Positions.centered_grid(2, 2)) -> PositionError: Swin needs whole positions
 Swin(2)(Positions.grid(2, 2, 2)) -> PositionError: Swin measures along 2 axes, but these positions have 3
 SwinV2(2, (1, 2, 3)) -> ShapeError: SwinV2 got window_size=(1, 2, 3), but needs height and width

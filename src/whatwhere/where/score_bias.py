@@ -1,7 +1,7 @@
 """Door 3: the abstract bases of score biases, and what biases that depend on queries and keys share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64, Shaped
 from torch import Tensor
 
-from whatwhere.errors import DoorError, ShapeError
+from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
@@ -194,6 +194,7 @@ class DistanceBias(ScoreBias, ABC):
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
+        require_known(self, content)
         distance, curve = distances(type(self).__name__, queries, keys), self.curve(queries.device)
         return lambda b, h, i, j: curve(h, distance(b, i, j))
 
@@ -225,6 +226,15 @@ def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tenso
     if torch.finfo(dtype).min <= torch.finfo(table.dtype).min:
         return table.to(dtype)
     return table.clamp(min=torch.finfo(dtype).min).to(dtype)
+
+
+def require_known(scheme: ScoreBias, content: Mapping[str, object]) -> None:
+    """Raise SettingError for a keyword that no `bind` has, in that of a bias that reads none of them."""
+    if unknown := sorted(content.keys() - {"q", "k", "gates", "causal"}):
+        raise SettingError(
+            f"{type(scheme).__name__} depends on positions alone, so nothing would read {', '.join(unknown)}.\n"
+            "bind takes the positions of queries and keys, q, k, gates and causal."
+        )
 
 
 def require_content(

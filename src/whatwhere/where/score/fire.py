@@ -10,7 +10,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_uniform
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract
+from whatwhere.where.score_bias import Element, ScoreBias, contract, require_known
 
 _EPSILON = 1e-6
 
@@ -87,6 +87,7 @@ class FIRE(ScoreBias):
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
+        require_known(self, content)
         at_query, at_key = queries.single_axis("FIRE"), keys.single_axis("FIRE")
         wide = torch.promote_types(self.c.dtype, torch.float32)
         c, threshold = self.c.to(wide), (self.threshold_factor.to(wide) * self.threshold).abs()

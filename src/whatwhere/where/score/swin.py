@@ -17,7 +17,7 @@ from whatwhere.kernels.backend import full_precision
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import NormalInit
-from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_content
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_content, require_known
 
 WindowSize = int | tuple[int, int]
 """Height and width of a window in tokens; one number is both."""
@@ -42,6 +42,7 @@ class WindowTable(ScoreBias):
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
+        require_known(self, content)
         table, row = self.table(), _within_window(type(self).__name__, queries, keys, self.window_size)
         return lambda b, h, i, j: table[row(0, b, i, j), row(1, b, i, j), h]
 
