@@ -56,22 +56,21 @@ def read_types(keys: Keys, rule: Layers, layers: int) -> Types:
     keys.known |= _pattern_keys(rule)
     if listed := read_list(keys, "layer_types", layers=layers):
         return listed
-    if rule.one_key is not None and not (rule.cycle and keys.values.get(rule.one_key) is None):
-        numbers = keys.listed(rule.one_key, layers, default=None)
-        numbers = range(0 if rule.listed_only else layers) if numbers is None else numbers
+    numbers = None if rule.one_key is None else keys.listed(rule.one_key, layers, default=None)
+    if rule.one_key is not None and (numbers is not None or rule.listed_only):
         needed = f"must be the number of a layer, 0 to {layers - 1}."
-        keys.require_each(rule.one_key, numbers, lambda each: type(each) is int and 0 <= each < layers, needed)
-        chosen = set(numbers)
+        keys.require_each(rule.one_key, numbers or (), lambda each: type(each) is int and 0 <= each < layers, needed)
+        chosen = set(numbers or ())
         return tuple(rule.one if layer in chosen else rule.others for layer in range(layers))
-    if rule.cycle:
-        types = [rule.cycle[layer % len(rule.cycle)] for layer in range(layers)]
-        for layer, layer_type in rule.at.items():
-            if -layers <= layer < layers:
-                types[layer] = layer_type
-        return tuple(types)
     period = rule.period if rule.period_key is None else keys.whole(rule.period_key, default=rule.period)
     shift = (0 if rule.first else 1) + (-layers % period if rule.from_end else 0)
-    return tuple(rule.others if (layer + shift) % period else rule.one for layer in range(layers))
+    types = [rule.others if (layer + shift) % period else rule.one for layer in range(layers)]
+    if rule.cycle:
+        types = [rule.cycle[layer % len(rule.cycle)] for layer in range(layers)]
+    for layer, layer_type in rule.at.items():
+        if -layers <= layer < layers:
+            types[layer] = layer_type
+    return tuple(types)
 
 
 def _pattern_keys(rule: Layers) -> set[str]:

@@ -111,11 +111,11 @@ class Layers(Row, frozen=True):
     from_end: bool = False  # the last period is whole, rather than the first (Muse)
     rotated: tuple[str, ...] = ATTENTION  # the types that rotate
     unless: str | None = None  # a key with which, if it is null, every layer rotates (EXAONE 4 without a window)
-    # Lists the layers of type `one`, instead of a period; without it all have this type, or none if `listed_only`.
+    # Lists the layers of type `one`, instead of a period; without it the period counts, or `listed_only` has none.
     one_key: str | None = None
     listed_only: bool = False
-    cycle: tuple[str, ...] = ()  # types that are repeated, instead of a period, or where one_key is absent
-    at: dict[int, str] = {}  # number of a layer, -1 for the last -> its type in spite of the cycle
+    cycle: tuple[str, ...] = ()  # all types of a period, where more than one layer of it is not of type `others`
+    at: dict[int, str] = {}  # number of a layer, -1 for the last -> its type in spite of the period
     only: tuple[str, str] | None = None  # a key and the value of it without which no layer rotates
 
 
