@@ -27,9 +27,7 @@ def readable(values: Tensor) -> bool:
 def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, ...]], Exception]) -> None:
     """Raise unless 0 <= value < limit for every value; where they cannot be read, stop the program on the device.
 
-    Args:
-        values: whole numbers, any shape.
-        error: makes the error from the first offending value and its index.
+    `error` makes the error from the first offending value and its index.
     """
     if values.device.type == "meta" or isinstance(values, FakeTensor):
         return
@@ -64,8 +62,7 @@ def require_device(name: str, x: Tensor, device: torch.device) -> None:
 def require_generator(owner: str, generator: torch.Generator | None, parameter: Tensor) -> None:
     """Raise SettingError unless a generator can sample a parameter: both on one device, or the parameter on meta.
 
-    Args:
-        generator: None is PyTorch's global random state, which each device has.
+    None is PyTorch's global random state, which each device has.
     """
     if generator is None or parameter.is_meta or generator.device.type == parameter.device.type:
         return

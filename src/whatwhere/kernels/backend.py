@@ -39,12 +39,7 @@ FILE = Path(__file__).with_name("_native.so")
 
 
 class Library:
-    """The loaded library, at one level.
-
-    Args:
-        file: of the library.
-        level: one of LEVELS, whose functions are used; None is the best that the processor supports.
-    """
+    """The loaded library, at one of LEVELS; None is the best that the processor supports."""
 
     def __init__(self, file: Path, level: str | None = None) -> None:
         self._loaded = ctypes.CDLL(str(file))

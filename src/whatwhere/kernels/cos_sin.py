@@ -49,16 +49,7 @@ def tables(
 def sinusoid(
     index: Num[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"], interleaved: bool
 ) -> Float32[Tensor, "*batch tokens dim"] | None:
-    """Return the sinusoidal vector of each position.
-
-    Args:
-        index: positions.
-        frequencies: of each pair, in radians per position.
-        interleaved: sine and cosine of a pair side by side; else all sines first.
-
-    Returns:
-        The vectors; None if the kernel cannot be used.
-    """
+    """Return the sinusoidal vector of each position, by frequencies in radians; None if the kernel cannot be used."""
     if (kernel := _kernel(index, frequencies)) is None:
         return None
     pairs = frequencies.shape[0]

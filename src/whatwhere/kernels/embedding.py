@@ -88,10 +88,7 @@ def scaled(rows: Float[Tensor, "*shape dim"], scale: float | Tensor | None) -> F
 def summed(x: Float[Tensor, "..."], p: Float[Tensor, "..."], own: bool = False) -> Float[Tensor, "..."]:
     """Add position vectors to token vectors, in the wider dtype of both, and cast to that of the token vectors.
 
-    Args:
-        x: token vectors.
-        p: position vectors.
-        own: the caller owns x, so the sum may be written to it.
+    With `own` the caller owns x, so the sum may be written to it.
 
     Examples:
         >>> summed(torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(1, 2))

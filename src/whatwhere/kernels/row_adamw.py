@@ -67,12 +67,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Step:
-    """The numbers of one step.
-
-    Args:
-        number: n, from 1.
-        lr, betas, eps, weight_decay: of AdamW.
-    """
+    """The number of a step, n, from 1, and its settings of AdamW."""
 
     number: int
     lr: float

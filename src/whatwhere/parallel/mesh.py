@@ -18,12 +18,7 @@ _MIXING = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 def replicated(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return a tensor that is alike on all processes of a mesh of one dimension, with the sum of their gradients.
-
-    Args:
-        x: what each of them computes a part of the result from.
-        mesh: the processes.
-    """
+    """Return a tensor that is alike on all processes of a mesh of one dimension, with the sum of their gradients."""
     copy: Tensor = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
     return copy
 
@@ -45,25 +40,14 @@ def alike_everywhere(values: Tensor, mesh: DeviceMesh) -> bool:
 
 
 def summed(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return the sum of a tensor over processes, alike on all; its gradient is taken to be alike on all.
-
-    Args:
-        x: the part of this process.
-        mesh: the processes.
-    """
+    """Return the sum of a tensor over processes, alike on all; its gradient is taken to be alike on all."""
     whole = DTensor.from_local(x, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()])
     total: Tensor = whole.to_local()
     return total
 
 
 def gathered(x: Tensor, axis: int, mesh: DeviceMesh) -> Tensor:
-    """Return the parts of all processes, in the order of ranks; the gradient of a part is the sum of all gradients.
-
-    Args:
-        x: the part of this process, of one shape on all.
-        axis: along which they are parts.
-        mesh: the processes, in one dimension.
-    """
+    """Return the parts of all processes, in the order of ranks; the gradient of a part is the sum of all gradients."""
     parts = DTensor.from_local(x.contiguous(), mesh, [Shard(axis)], run_check=False)
     whole: Tensor = parts.full_tensor(grad_placements=[Partial()])
     return whole

@@ -241,8 +241,7 @@ def difference(
 
         cos(b - a) = cos b cos a + sin b sin a        sin(b - a) = sin b cos a - cos b sin a
 
-    Args:
-        magnitude: already part of the rotated keys, so it is divided out of both tables.
+    The magnitude is already part of the rotated keys, so it is divided out of both tables.
     """
     (cos_old, sin_old), (cos_new, sin_new) = old, new
     factor = magnitude**-2

@@ -177,13 +177,8 @@ class DistanceBias(ScoreBias, ABC):
     def curve(self, device: torch.device) -> Curve:
         """Return the bias as a function of head and distance.
 
-        Args:
-            device: device of the tensors that the function needs. They are created here rather than in the function,
-                because FlexAttention traces it.
-
-        Returns:
-            `curve(head, distance)`, whose arguments are integer tensors that broadcast; earlier keys have positive
-            distances.
+        Its arguments are integer tensors that broadcast; earlier keys have positive distances. Tensors that it needs
+        are created here, on the device, rather than in the function, because FlexAttention traces it.
         """
 
     def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:

@@ -28,10 +28,7 @@ def adamw_catch_up(
 ) -> None:
     """Bring rows up to date.
 
-        p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
-
-    Args:
-        master: float32 values of a 16-bit table.
+    p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
     """
     dim, columns = weight.shape[1], numbers.shape[1]
     block, grid, warps = _blocks(len(rows), dim)

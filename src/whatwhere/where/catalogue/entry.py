@@ -88,13 +88,7 @@ class Scheme(SchemeFacts):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a model that schemes are built from.
-
-    Args:
-        dim: features of a token vector.
-        num_heads: heads of the attention.
-        max_length: rows of schemes that learn a table; the trained length of others.
-    """
+    """The sizes of a model that schemes are built from, as in `scheme`."""
 
     dim: int
     num_heads: int

@@ -147,10 +147,7 @@ def edges(position_buckets: int, max_distance: int) -> tuple[int, ...]:
 
         row M + 1 + m begins at the first n with (n / M) ** (M - 1) > ((max_distance - 1) / M) ** m    m = 0 .. M - 1
 
-    Compared as integers, so that no rounding can move an edge.
-
-    Args:
-        position_buckets: rows for each direction; M is half of them.
+    Compared as integers, so that no rounding can move an edge. M is half of the `position_buckets`.
     """
     middle = position_buckets // 2
     bounds = ((max_distance - 1) ** m * middle ** (middle - 1 - m) for m in range(middle))

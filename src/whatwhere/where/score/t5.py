@@ -128,10 +128,7 @@ def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
 
         bucket E + m begins at the first n with (n / E) ** (B - E) >= (D / E) ** m        m = 1 .. B - E - 1
 
-    Compared as integers, so that no rounding can move an edge.
-
-    Args:
-        max_distance: D, at which the last bucket begins at the latest.
+    Compared as integers, so that no rounding can move an edge. The last one begins at D, `max_distance`, at the latest.
     """
     exact = buckets // 2
     wide = buckets - exact
