@@ -1,9 +1,12 @@
-"""Rotary, axial rotary, xPos, ALiBi and the sinusoid equal rotary-embedding-torch and x-transformers."""
+"""Rotary, axial rotary, xPos, PoPE, ALiBi, CoPE and FoX equal rotary-embedding-torch and x-transformers."""
+
+from math import pi
 
 import pytest
 import torch
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from x_transformers import x_transformers as xt
+from x_transformers.attend import Attend
 
 import whatwhere as ww
 
@@ -66,17 +69,6 @@ def test_x_transformers_alibi_at_given_positions() -> None:
     keys = torch.tensor([[1, 5, 77, 80], [0, 1, 2, 3]])
     theirs = xt.AlibiPositionalBias(12).forward_custom_pos(queries, keys)
     torch.testing.assert_close(ww.ALiBi(12)(queries, keys), theirs, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("dim", [2, 16, 64])
-def test_x_transformers_sinusoid(dim: int) -> None:
-    """Sines before cosines, with the first scale of 1 / sqrt(dim) set to one."""
-    theirs = xt.ScaledSinusoidalEmbedding(dim, theta=5_000)
-    with torch.no_grad():
-        theirs.scale.fill_(1)
-    wanted = theirs(torch.zeros(1, LENGTH, dim), offset=7)
-    ours = ww.Sinusoidal(dim, theta=5_000.0, layout="half")(ww.positions(LENGTH, start=7))[0]
-    torch.testing.assert_close(ours, wanted.detach(), rtol=0, atol=2 * ANGLES)
 
 
 def test_x_transformers_learned() -> None:
@@ -163,3 +155,75 @@ def test_pin_factors_are_silently_infinite() -> None:
     q = torch.ones(1, 1, 2, 32)
     with pytest.raises(ww.errors.PositionError, match="position 80000 is 40000 away from XPos's center 40000"):
         ww.XPos(32, interleaved=True, center=40_000)(q, q, torch.tensor([40_000, 80_000]))
+
+
+@pytest.mark.parametrize("head_dim", [1, 7, 16])
+def test_pope(head_dim: int) -> None:
+    theirs = xt.PolarEmbedding(head_dim, heads=3, base=5_000)
+    ours = ww.PoPE(head_dim, 3, theta=5_000.0)
+    with torch.no_grad():
+        theirs.learned_bias.uniform_(-2 * pi, 0)
+        ours.delta.copy_(theirs.learned_bias[:, 0])
+        q, k = torch.randn(2, 3, LENGTH, head_dim), torch.randn(2, 3, LENGTH, head_dim)
+        angles, bias = theirs(torch.arange(LENGTH))
+        wanted = xt.apply_polar_pos_emb(q, angles), xt.apply_polar_pos_emb(k, angles + bias)
+        mapped = ours(q, k, ww.positions(LENGTH))
+    lengths = wanted[0].norm(dim=-1)[..., :, None] * wanted[1].norm(dim=-1)[..., None, :]
+    apart = (mapped[0] @ mapped[1].mT - wanted[0] @ wanted[1].mT).abs()
+    assert (apart <= 4 * ANGLES * lengths).all()
+    assert mapped[0].shape == wanted[0].shape
+
+
+def test_pope_of_keys_without_a_phase_are_the_same_vectors() -> None:
+    theirs = xt.PolarEmbedding(8, heads=1)
+    k = torch.randn(1, 1, LENGTH, 8)
+    wanted = xt.apply_polar_pos_emb(k, theirs(torch.arange(LENGTH))[0])
+    torch.testing.assert_close(ww.PoPE(8, 1)(k, k, ww.positions(LENGTH))[1], wanted, rtol=0, atol=5 * ANGLES)
+
+
+def test_pin_phases_stop_learning_beyond_the_clamp() -> None:
+    theirs = xt.PolarEmbedding(4, heads=1)
+    with torch.no_grad():
+        theirs.learned_bias.fill_(0.1)
+    theirs(torch.arange(3))[1].sum().backward()
+    assert not theirs.learned_bias.grad.any()
+
+
+# Biases by content
+
+TOKENS, HEADS, HEAD_DIM, DIM = 40, 4, 16, 24
+
+
+@pytest.mark.parametrize("max_distance", [4, 64])
+@torch.no_grad()
+def test_x_transformers_cope(max_distance: int) -> None:
+    """The whole attention: theirs scales the scores, masks them, counts, and adds <q, e>."""
+    scheme = ww.CoPE(HEAD_DIM, HEADS, max_distance, std=1.0)
+    theirs = xt.CoPE(HEAD_DIM, HEADS, max_distance)
+    theirs.pos_emb.copy_(scheme.weight)
+    attend = Attend(heads=HEADS, causal=True, cope=theirs, scale=HEAD_DIM**-0.5)
+    q, k, v = torch.randn(3, 2, HEADS, TOKENS, HEAD_DIM)
+    wanted, _ = attend(q, k, v)
+    ours = ww.Where(score=scheme).at(ww.positions(TOKENS)).attention(q, k, v)
+    # Both count in float32: 40 gates, each off by 2**-25, meet differences of <q, e> up to 20.
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=2e-5)
+    assert (ours - ww.Where().at(ww.positions(TOKENS)).attention(q, k, v)).abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_x_transformers_forgetting() -> None:
+    """Their bias for the Forgetting Transformer, which sums in float32."""
+    scheme, theirs = ww.FoX(DIM, HEADS), xt.DataDependentAlibi(DIM, HEADS)
+    linear = theirs.to_forget_gates[0]
+    scheme.weight.copy_(linear.weight)
+    scheme.bias.copy_(linear.bias - 3)
+    linear.bias -= 3
+    x = torch.randn(2, TOKENS, DIM)
+    q, k, v = torch.randn(3, 2, HEADS, TOKENS, HEAD_DIM)
+    here = ww.Where(score=scheme).at(ww.positions(TOKENS))
+    seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    bias = theirs(x).masked_fill(~seen, -torch.inf)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, bias)
+    ours = here.attention(q, k, v, gates=here.gates(x))
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
+    assert (ours - ww.Where().at(ww.positions(TOKENS)).attention(q, k, v)).abs().max() > 0.1

@@ -89,15 +89,6 @@ def test_queries_and_keys(case: str, ids: Tensor) -> None:
     require_close(rope(q, k, ids), theirs, ANGLES * rope.magnitude)
 
 
-def test_the_layouts_are_not_one_another() -> None:
-    """Without this, positions that are too much alike could pass either for the other; with text they do."""
-    ids, text = scattered(), torch.arange(40).expand(3, 2, -1)
-    q, k = queries_and_keys(ids, 128)
-    chunked, interleaved = (ww.MultimodalRotary(128, (24, 20, 20), layout=kind) for kind in ("chunked", "interleaved"))
-    assert (chunked(q, k, ids)[0] - interleaved(q, k, ids)[0]).abs().max() > 1
-    require_close(chunked(q, k, text), interleaved(q, k, text), 0)
-
-
 @pytest.mark.parametrize("head_dim", [32, 80])
 def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
     config = Qwen2VLVisionConfig(embed_dim=4 * head_dim, num_heads=4)

@@ -82,14 +82,6 @@ def test_gptj_pairs_neighboring_features(rotary_dim: int) -> None:
         torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * ANGLES)
 
 
-def test_the_two_layouts_are_not_one_another() -> None:
-    """Without this, a library that ignored `interleaved` could pass the tests above one at a time."""
-    q, k = queries_and_keys(16)
-    split = ww.Rotary(16)(q, k, ww.positions(LENGTH))[0]
-    neighbors = ww.Rotary(16, interleaved=True)(q, k, ww.positions(LENGTH))[0]
-    assert (split - neighbors).abs().max() > 1
-
-
 # Whole attention modules, with their weights and left padding; float64, but for GPT-J, whose scores are float32
 
 
@@ -110,33 +102,6 @@ def test_llama_attention() -> None:
     mine = module.o_proj(attend(ww.Where(query_key=ww.Rotary(16)), p, q, k, v))
     real = p.segment == 0
     torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-6)
-
-
-def test_gpt_neox_attention() -> None:
-    config = neox_config(0.25)
-    module = neox.GPTNeoXAttention(config, layer_idx=0).double().eval()
-    p, ids, added = left_padded()
-    x = torch.randn(2, 10, config.hidden_size, dtype=torch.float64)
-    tables = neox.GPTNeoXRotaryEmbedding(config)(x, ids)
-    wanted, _ = module(x, attention_mask=added, position_embeddings=tables)
-    # each head's q, k and v stand side by side
-    q, k, v = split(module.query_key_value(x), 3 * 32).chunk(3, dim=-1)
-    mine = module.dense(attend(ww.Where(query_key=ww.Rotary(32, rotary_dim=8)), p, q, k, v))
-    real = p.segment == 0
-    torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-6)
-
-
-def test_gptj_attention() -> None:
-    config = gptj_config(rotary_dim=8)
-    module = gptj.GPTJAttention(config, layer_idx=0).eval()
-    p, ids, added = left_padded()
-    x = torch.randn(2, 10, config.n_embd)
-    wanted, _ = module(x, attention_mask=added.float(), position_ids=ids)
-    q, k, v = (split(project(x), 16) for project in (module.q_proj, module.k_proj, module.v_proj))
-    where = ww.Where(query_key=ww.Rotary(16, interleaved=True, rotary_dim=8))
-    mine = module.out_proj(attend(where, p, q, k, v))
-    real = p.segment == 0
-    torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=2e-6)
 
 
 # Where they are wrong: pinned, so that we notice when it is no longer so

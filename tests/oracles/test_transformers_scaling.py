@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPTNeoXConfig, GptOssConfig, LlamaConfig
+from transformers import GPTNeoXConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
 from transformers.models.gpt_neox import modeling_gpt_neox as neox
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRotaryEmbedding
 from transformers.models.llama import modeling_llama as llama
 
 import whatwhere as ww
@@ -145,23 +144,6 @@ def test_a_part_of_the_head(name: str) -> None:
     for mine, wanted in zip(rope(q, k, ww.positions(length)), theirs, strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * rope.magnitude * (length * 4e-7 + 4e-7))
         assert torch.equal(mine[..., 32:], wanted[..., 32:])
-
-
-def test_gpt_oss() -> None:
-    """Its own configuration, with theta 150,000 and a ramp that is not rounded."""
-    config = GptOssConfig()
-    rope_parameters = config.rope_parameters
-    assert (rope_parameters["rope_type"], rope_parameters["truncate"]) == ("yarn", False)
-    scaling = ww.scaling.YaRN(
-        rope_parameters["factor"],
-        rope_parameters["original_max_position_embeddings"],
-        rope_parameters["beta_fast"],
-        rope_parameters["beta_slow"],
-        truncate=False,
-    )
-    ids = torch.arange(9000)[None]
-    rope = ww.Rotary(config.head_dim, rope_parameters["rope_theta"], scaling=scaling)
-    assert_same_turns(rope.bind(ww.positions(9000)), GptOssRotaryEmbedding(config)(torch.zeros(1), ids), ids, rope)
 
 
 def test_gemma_4() -> None:

@@ -7,7 +7,7 @@ from transformers.models.wav2vec2_bert import modeling_wav2vec2_bert as theirs
 
 import whatwhere as ww
 
-from .shared import merge, split, table_of
+from .shared import merge, split
 
 
 def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
@@ -29,15 +29,6 @@ def like(module: theirs.Wav2Vec2BertSelfAttention, left: int, right: int) -> ww.
     scheme = ww.Shaw(8, 3, left, right).double()
     scheme.load_state_dict(module.distance_embedding.state_dict())
     return scheme
-
-
-@pytest.mark.parametrize(("left", "right"), [(64, 8), (4, 2), (3, 5)])
-def test_bias(left: int, right: int) -> None:
-    module = attention_of(left, right)
-    q, k, p = torch.randn(2, 3, 20, 8, dtype=torch.float64), torch.randn(2, 3, 20, 8), ww.positions(20)
-    _, wanted = theirs._apply_relative_key_position_encoding(module, q, k)
-    element = like(module, left, right).bind(p, p, q=q)
-    torch.testing.assert_close(table_of(element, 2, 3, 20, 20), wanted)
 
 
 @pytest.mark.parametrize(("left", "right"), [(64, 8), (4, 2)])

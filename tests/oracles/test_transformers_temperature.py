@@ -8,17 +8,13 @@ from torch import Tensor, nn
 from transformers import (
     BeamConfig,
     Inkling2TextConfig,
-    InklingTextConfig,
     Llama4TextConfig,
     Ministral3Config,
-    Mistral4Config,
 )
 from transformers.models.beam import modeling_beam as beam
-from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 from transformers.models.llama4 import modeling_llama4 as llama4
 from transformers.models.ministral3 import modeling_ministral3 as ministral3
-from transformers.models.mistral4 import modeling_mistral4 as mistral4
 
 import whatwhere as ww
 from whatwhere import temperature
@@ -122,22 +118,6 @@ def test_llama4_counts_from_one_and_ministral3_from_zero() -> None:
     assert differ.tolist() == [7, 15, 23, 31, 39]
 
 
-def test_mistral4() -> None:
-    """Of its latent attention: features that rotate and those that do not."""
-    p, given = torch.arange(50, 50 + TOKENS)[None], x()
-    made = []
-    for beta in (0.1, 0.0):
-        torch.manual_seed(3)
-        sizes = {**SIZES, "q_lora_rank": 12, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8}
-        sizes |= {"v_head_dim": 8, "rope_parameters": rope_parameters(beta)}
-        config = Mistral4Config(**{name: value for name, value in sizes.items() if name != "head_dim"})
-        module, rope = mistral4.Mistral4Attention(config, 0), mistral4.Mistral4RotaryEmbedding(config)
-        for weight in module.parameters():
-            nn.init.normal_(weight, std=0.5)
-        made.append(queries(module, given, rope(given, p), None, p))
-    require_factor(*made, temperature.SteppedLog(0.1, 8, offset=0), p)
-
-
 @pytest.mark.parametrize("start", [0, 20_000])
 def test_beam(start: int) -> None:
     """The power curve, in layers without rotary positions."""
@@ -148,19 +128,6 @@ def test_beam(start: int) -> None:
     scheme = ww.QueryTemperature(8, temperature.Power(0.1, 2048))
     torch.testing.assert_close(scheme(plain, plain, p)[0], warm, rtol=1e-6, atol=1e-6)
     assert (warm != plain).any()
-
-
-def test_inkling() -> None:
-    """Its slots, from a number of visible tokens on."""
-    config = InklingTextConfig(
-        **SIZES, d_rel=4, rel_extent=16, layer_types=["hybrid", "hybrid"], log_scaling_alpha=0.5, log_scaling_n_floor=6
-    )
-    module, given = inkling.InklingAttention(config, 0), x()
-    for weight in module.parameters():
-        nn.init.normal_(weight, std=0.5)
-    warm = queries(module, given, None)
-    config.log_scaling_n_floor = None
-    require_factor(warm, queries(module, given, None), temperature.ClampedLog(0.5, 6))
 
 
 @pytest.mark.parametrize("start", [0, 1000])

@@ -27,13 +27,6 @@ def test_expected_rows_are_the_sum_over_the_vocabulary(vocab_size, exponent):
         )
 
 
-def test_expected_rows_are_those_of_texts():
-    generator = np.random.default_rng(0)
-    share = np.arange(1.0, 2001) ** -1.0
-    drawn = [len(np.unique(generator.choice(2000, 500, p=share / share.sum()))) for _ in range(400)]
-    assert abs(np.mean(drawn) - expected_rows(2000, 500, 1.0)) < 4 * np.std(drawn) / 20
-
-
 def test_a_single_rank_sends_nothing_and_holds_the_whole_table():
     costs = table_costs(TableSettings(1000, 16, 1, shards=1))
     assert {way.sent for way in costs} == {0}

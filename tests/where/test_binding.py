@@ -126,15 +126,6 @@ def test_each_distinct_scheme_is_bound_once_for_all_layers():
     assert (shared.times, own.times, len(mapped.bound)) == (1, 1, 1)
 
 
-def test_causal_and_bidirectional_tables_are_cached_separately():
-    here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(4))
-    (q,) = draw((1, 2, 4, 4))
-    first = here.attention(q, q, q)
-    everything = here.attention(q, q, q, causal=False)
-    assert torch.equal(here.attention(q, q, q), first)
-    assert not torch.allclose(first, everything)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_scale_of_a_scheme_is_the_softmax_scale(engine):
     where = ww.Where(query_key=Unscaled(4, 1.0))

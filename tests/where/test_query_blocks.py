@@ -92,21 +92,6 @@ def test_backward_drops_what_forward_dropped(blocks):
     assert blocks
 
 
-@pytest.mark.parametrize("start", [0, 1000])
-def test_fire_counts_from_the_beginning_of_the_text(start, blocks):
-    torch.manual_seed(0)
-    q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
-    where = ww.Where(score=ww.FIRE(HEADS, threshold=40.0))
-    leaves = [q, k, v, *where.parameters()]
-    result = []
-    for engine in ("sdpa", "dense"):
-        y = where.at(ww.positions(TOKENS, start=start)).attention(q, k, v, engine=engine)
-        result.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
-    for one, other in zip(*result, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
-    assert blocks
-
-
 @pytest.mark.parametrize("scheme", [lambda: ww.FIRE(1), lambda: ww.KERPLE(1), lambda: ww.FoX(HEAD_DIM, 1)])
 @pytest.mark.parametrize("p", [ww.positions(2200), ww.Positions.packed([1200, 1000])], ids=["consecutive", "packed"])
 def test_no_table_is_allocated(scheme, p, monkeypatch):
@@ -138,10 +123,3 @@ def test_a_small_table_is_computed_once_for_all_layers():
     for here in ww.bind([ww.Where(score=bias)] * 3, ww.positions(TOKENS)):
         here.attention(q, k, v)
     assert len(evaluated) == 1
-
-
-def test_the_size_of_a_table():
-    q, _, _ = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
-    scores = attention.Scores(lambda b, h, i, j: b, None, False, lambda dtype: None, batch=2)
-    assert scores.numbers(q, q) == 2 * HEADS * TOKENS * TOKENS
-    assert attention.Scores(None, None, False, lambda dtype: None).numbers(q, q) == 0

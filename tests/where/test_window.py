@@ -195,15 +195,6 @@ def test_without_a_window_all_keys_are_kept() -> None:
     assert ww.Where().kept(ww.positions(4)).tolist() == [0, 1, 2, 3]
 
 
-def test_chunks_are_counted_from_the_first_token_of_a_document() -> None:
-    """As transformers does for packed position ids, and for padding on the left."""
-    packed = Window(2, chunked=True).mask(ww.Positions.packed([3, 3])) & ww.Positions.packed([3, 3]).mask()
-    alone = Window(2, chunked=True).mask(ww.positions(3)) & ww.positions(3).mask()
-    assert torch.equal(packed[0, 0, 3:, 3:], alone[0, 0])
-    assert ww.Positions.packed([3, 3]).order_in_document().tolist() == [[0, 1, 2, 0, 1, 2]]
-    assert ww.positions(3, start=7).order_in_document().tolist() == [[7, 8, 9]]
-
-
 def test_later_tokens_of_packed_position_ids_are_next_to_their_document() -> None:
     """Order, from which windows count, goes on within the last document."""
     p = ww.Positions.from_position_ids(torch.tensor([0, 1, 2, 3, 0, 1])).append(2)

@@ -10,20 +10,6 @@ LAYOUTS = ["interleaved", "half", "tensor2tensor"]
 SIZES = [(64, 2), (64, 3), (16, 3), (10, 2), (12, 3), (8, 1), (20, 4)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("dim", "axes"), SIZES)
-def test_moving_along_one_axis_changes_only_its_part(dim, axes, layout):
-    scheme = ww.AxialSinusoidal(dim, axes, layout=layout)
-    position = torch.arange(axes)
-    for axis, part in enumerate(scheme.parts):
-        moved = position.clone()
-        moved[axis] += 7
-        before, after = scheme(torch.stack([position, moved], dim=-1)[:, None])[0]
-        changed = (before != after).nonzero().flatten().tolist()
-        assert changed
-        assert set(changed) <= set(range(dim)[part])
-
-
 @pytest.mark.parametrize(("dim", "axes"), SIZES)
 def test_parts_cover_every_feature_once(dim, axes):
     parts = ww.AxialSinusoidal(dim, axes).parts
@@ -32,14 +18,6 @@ def test_parts_cover_every_feature_once(dim, axes):
     assert min(widths) >= 2
     assert len(set(widths[:-1])) <= 1
     assert widths[-1] <= widths[0]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_part_is_the_sinusoid_of_its_axis(layout):
-    grid = ww.Positions.grid(5, 4)
-    ours = ww.AxialSinusoidal(32, 2, 50.0, layout)(grid)
-    apart = [ww.Sinusoidal(16, 50.0, layout)(ww.Positions.from_coordinates(axis)) for axis in grid.index]
-    assert torch.equal(ours, torch.cat(apart, dim=-1))
 
 
 def test_all_axes_have_the_same_frequencies():

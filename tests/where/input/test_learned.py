@@ -68,19 +68,6 @@ def test_positions_that_begin_at_the_offset_are_read():
     assert torch.equal(sampled(4, 12)(ids[2:])[0], sampled(4, 12).weight[2:8])
 
 
-@pytest.mark.parametrize("offset", [0, 2])
-def test_it_is_the_reference_forward_and_backward(offset):
-    scheme = sampled(4, 9, offset, dtype=torch.float64)
-    positions, g = np.array([[0, 1, 8], [1, 1, 7]]), np.random.default_rng(0).normal(size=(2, 3, 4))
-    rows = scheme(ww.Positions.from_coordinates(torch.tensor(positions)))
-    rows.backward(torch.tensor(g))
-    weight = scheme.weight.detach().numpy()
-    np.testing.assert_array_equal(rows.detach().numpy(), reference.learned(weight, positions, offset))
-    gradient = reference.learned_gradient(g, positions, 9, offset)
-    np.testing.assert_allclose(scheme.weight.grad.numpy(), gradient, rtol=1e-14)
-    assert not scheme.weight.grad[:offset].any()
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize(("old", "new"), [(4, 9), (9, 4), (5, 5), (1, 3), (3, 1), (7, 8)])

@@ -4,23 +4,10 @@ import numpy as np
 import torch
 
 import whatwhere as ww
+from tests.samples import draw, draw_float64
 
 AT = np.array([[0, 1, 3, 40], [2, 0, 3, 7]])
 P = ww.Positions.from_coordinates(torch.tensor(AT)[:, None])
-
-
-def draw(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def test_it_is_a_product_of_complex_numbers():
-    """The paper's form: exp(i (y u + x v)) times a pair as a complex number."""
-    scheme, x = ww.MixedRotary(8, 3, interleaved=True, dtype=torch.float64), draw(1, 3, 4, 8)
-    y, z = torch.tensor(AT).double()[:, None, :, None]
-    u, v = scheme.weight.detach()[:, :, None]
-    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * (y * u + z * v))
-    mapped = scheme(x, x, P)[0].detach()
-    torch.testing.assert_close(mapped, torch.view_as_real(turned).flatten(-2), rtol=0, atol=1e-12)
 
 
 def test_axial_frequencies_are_a_special_case():
@@ -28,7 +15,7 @@ def test_axial_frequencies_are_a_special_case():
     with torch.no_grad():
         rows, columns = axial.inverse_frequencies.unflatten(0, (2, 2))
         mixed.weight.copy_(torch.stack([torch.cat([rows, 0 * rows]), torch.cat([0 * rows, columns])])[:, None])
-    q = draw(1, 2, 4, 8)
+    q = draw_float64(1, 2, 4, 8)
     torch.testing.assert_close(mixed(q, q, P)[0].detach(), axial(q, q, P)[0], rtol=0, atol=1e-6)
 
 
@@ -44,7 +31,7 @@ def test_it_starts_in_two_directions_at_a_right_angle():
 
 def test_query_heads_have_the_frequencies_of_their_key_head():
     scheme, moved = ww.MixedRotary(8, sets=2), ww.Positions.from_coordinates(torch.tensor(AT)[:, None] + 9)
-    q, k = draw(1, 4, 4, 8, dtype=torch.float32), draw(1, 2, 4, 8, seed=1, dtype=torch.float32)
+    q, k = draw(1, 4, 4, 8), draw(1, 2, 4, 8, seed=1)
     with torch.no_grad():
         scores = [a @ b.repeat_interleave(2, 1).mT for a, b in (scheme(q, k, P), scheme(q, k, moved))]
         torch.testing.assert_close(*scores, rtol=0, atol=1e-4)

@@ -19,18 +19,6 @@ def sampled(head_dim, num_heads, theta=10_000.0, dtype=None):
     return pope
 
 
-def test_scores_are_the_papers():
-    """sum_c softplus(q_c) softplus(k_c) cos((p_q - p_k) w_c - delta_c), written out in float64."""
-    d, p = 5, torch.tensor([0, 4, 77, 5_000])
-    pope = sampled(d, 2, 100.0)
-    q, k = draw(1, 2, 4, d, seed=1), draw(1, 2, 4, d, seed=2)
-    w = 100.0 ** -(torch.arange(d).double() / d)
-    angle = (p[:, None] - p)[..., None] * w - pope.delta.detach().double()[:, None, None]
-    lengths = F.softplus(q.double())[:, :, :, None] * F.softplus(k.double())[:, :, None]
-    mapped_q, mapped_k = pope(q, k, p)
-    torch.testing.assert_close((mapped_q @ mapped_k.mT).double(), (lengths * angle.cos()).sum(-1), rtol=0, atol=5e-6)
-
-
 def test_the_scale_is_that_of_the_original_head():
     where = ww.Where(query_key=ww.PoPE(16, 2))
     assert where.at(ww.positions(3)).scale == 16**-0.5

@@ -135,14 +135,6 @@ def test_long_texts_go_by_chunks_of_queries(name, window, p, monkeypatch):
     assert max(keys) < 450  # of 600 or 900 in the list
 
 
-def test_groups_of_one_position_are_plain_rotary():
-    scheme, n = ww.SelfExtend(ww.Rotary(8), window=3, group_size=1), 12
-    q, v = draw(1, 2, n, 8), draw(1, 2, n, 8, seed=1)
-    ours, plain = (ww.Where(each).at(n) for each in (scheme, ww.Rotary(8)))
-    expected = plain.attention(*plain.query_key(q, q), v)
-    torch.testing.assert_close(ours.attention(*ours.query_key(q, q), v), expected)
-
-
 @each
 def test_a_factor_of_queries_goes_around_it(name):
     """SSMax has another factor for each head, and each region has all heads."""

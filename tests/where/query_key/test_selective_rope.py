@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.testing import assert_close
 
 import whatwhere as ww
+from tests.samples import draw
 
 DIM, HEAD_DIM, HEADS, TOKENS = 12, 8, 3, 7
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def trained(dtype=torch.float32, **settings):
@@ -32,20 +28,6 @@ def attend(where, p, x, q, k, v):
 def vectors(tokens=TOKENS, batch=1, dtype=torch.float32):
     heads = (draw(batch, HEADS, tokens, HEAD_DIM, seed=n, dtype=dtype) for n in (2, 3, 4))
     return draw(batch, tokens, DIM, seed=1, dtype=dtype), *heads
-
-
-@pytest.mark.parametrize("gate", [False, True])
-def test_angles_are_those_of_pytorchs_layers(gate):
-    """Another way to the same angles: a linear layer, conv1d with zeros before the text, a gate, a cumulative sum."""
-    scheme, (x, *_) = trained(torch.float64, gate=gate), vectors(dtype=torch.float64)
-    unit = F.normalize(x.view(1, TOKENS, HEADS, DIM // HEADS), dim=-1, eps=0).flatten(2)
-    f = F.linear(F.linear(unit, scheme.down), scheme.up.flatten(0, 1))
-    kernel = scheme.convolution.flatten(0, 1)[:, None]
-    f = F.conv1d(F.pad(f.mT, (3, 0)), kernel, groups=len(kernel)).view(1, HEADS, HEAD_DIM // 2, TOKENS)
-    if gate:
-        f = f * F.linear(unit, scheme.gate_weight, scheme.gate_bias).sigmoid().mT[:, :, None]
-    expected = f.cumsum(-1).mT * 500_000.0 ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
-    assert_close(scheme.angles(ww.positions(TOKENS), scheme.increments(x)), expected, rtol=0, atol=1e-4)  # of 1e-6
 
 
 @pytest.mark.parametrize("gate", [False, True])

@@ -71,11 +71,3 @@ def test_it_combines_with_a_score_bias():
     mapped = here.query_key(q, k)
     expected = F.scaled_dot_product_attention(*mapped, v, attn_mask=where.score(ww.positions(5), causal=True))
     torch.testing.assert_close(here.attention(*mapped, v), expected)
-
-
-def test_bfloat16_is_rounded_once():
-    scheme, p = scaled(then=ww.Rotary(8)), ww.positions(9, start=100)
-    q = draw(1, 3, 9, 8).bfloat16()
-    low, exact = scheme(q, q, p)[0], scheme(q.float(), q.float(), p)[0]
-    assert low.dtype == torch.bfloat16
-    assert torch.equal(low, exact.bfloat16())

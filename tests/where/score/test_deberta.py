@@ -6,19 +6,11 @@ import pytest
 import torch
 
 import whatwhere as ww
-from tests.samples import draw_float64 as draw
 from whatwhere import reference
 from whatwhere.where.score.deberta import edges
 
 BOTH, C2P, P2C = ("c2p", "p2c"), ("c2p",), ("p2c",)
 SETTINGS = [(4, None), (9, 6), (4, 4), (20, 8), (512, 256)]  # max_distance, position_buckets
-
-
-def sampled(
-    head_dim: int = 4, num_heads: int = 2, max_distance: int = 9, position_buckets: int | None = 6, **settings
-) -> ww.DeBERTa:
-    torch.manual_seed(0)
-    return ww.DeBERTa(head_dim, num_heads, max_distance, position_buckets, std=1.0, **settings).double()
 
 
 @pytest.mark.parametrize(("max_distance", "position_buckets"), SETTINGS)
@@ -28,25 +20,6 @@ def test_rows_are_those_of_the_reference(max_distance, position_buckets):
     assert rows == [reference.deberta_row(n, side, shared) for n in range(-700, 701)]
     assert sorted(rows) == rows
     assert (rows[0], rows[700], rows[-1]) == (0, side, 2 * side - 1)
-
-
-@pytest.mark.parametrize("engine", ["dense", "sdpa"])
-@pytest.mark.parametrize("terms", [BOTH, C2P, P2C])
-def test_attention_is_the_paper_s_sum_with_its_scale(terms, engine):
-    """Through (queries, keys, heads, head_dim), which the scheme never makes."""
-    scheme, p = sampled(terms=terms), ww.positions(7)
-    q, k, v = (draw(2, 2, 7, 4, seed=n) for n in range(3))
-    rows = scheme.rows(torch.arange(7)[:, None] - torch.arange(7))
-    logits = q @ k.mT
-    if "c2p" in terms:
-        logits = logits + torch.einsum("bhid,ijhd->bhij", q, scheme.position_keys[rows])
-    if "p2c" in terms:
-        logits = logits + torch.einsum("bhjd,ijhd->bhij", k, scheme.position_queries[rows])
-    logits = logits / math.sqrt(4 * (1 + len(terms)))
-    for causal in (True, False):
-        seen = logits.masked_fill(~p.mask(causal=causal), -torch.inf)
-        y = ww.Where(score=scheme).at(p).attention(q, k, v, causal=causal, engine=engine)
-        torch.testing.assert_close(y, seen.softmax(-1) @ v)
 
 
 def test_the_scale_counts_the_terms():

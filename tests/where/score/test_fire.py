@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.testing import assert_close
 
 import whatwhere as ww
@@ -11,32 +10,6 @@ import whatwhere as ww
 def sampled(num_heads: int = 3, **settings) -> ww.FIRE:
     torch.manual_seed(0)
     return ww.FIRE(num_heads, **settings).double()
-
-
-class Module(nn.Module):
-    """FIRE as code that circulates has it: one table of a whole sequence, through torch's own linear layers."""
-
-    def __init__(self, ours: ww.FIRE) -> None:
-        super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(1, ours.width), nn.ReLU(), nn.Linear(ours.width, ours.num_heads)).double()
-        with torch.no_grad():
-            for given, name in ((self.mlp[0].weight, "weight_in"), (self.mlp[0].bias, "bias_in")):
-                given.copy_(getattr(ours, name).view_as(given))
-            self.mlp[2].weight.copy_(ours.weight_out)
-            self.mlp[2].bias.copy_(ours.bias_out)
-        self.c, self.threshold = ours.c.detach(), (ours.threshold_factor * ours.threshold).abs().detach()
-
-    def forward(self, length: int) -> Tensor:
-        rows = torch.arange(length, dtype=torch.float64)
-        distance = torch.log((self.c * (rows[:, None] - rows)).abs() + 1)
-        reach = torch.log((self.c * torch.maximum(rows, self.threshold)[:, None]).abs() + 1)
-        return self.mlp((distance / (reach + 1e-6))[..., None]).permute(2, 0, 1)
-
-
-@pytest.mark.parametrize("threshold", [512.0, 8.0])
-def test_it_is_the_module_that_circulates(threshold):
-    scheme = sampled(threshold=threshold)
-    assert_close(scheme(ww.positions(60))[0], Module(scheme)(60), rtol=1e-11, atol=1e-13)
 
 
 def test_below_the_threshold_it_is_a_function_of_the_distance():

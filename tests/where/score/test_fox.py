@@ -30,28 +30,6 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
 
 
 @torch.no_grad()
-def test_it_is_the_papers_recurrence():
-    """Numerator and denominator as states that each gate shrinks: y_i = S_i / z_i, S_i = f_i S_(i-1) + exp(..) v_i.
-
-    Softmax needs the key of every term, so each query runs through the tokens once.
-    """
-    scheme = sampled()
-    x, q, k, v = vectors()
-    k, v = (part.repeat_interleave(2, dim=1) for part in (k, v))
-    forget = (x @ scheme.weight.T + scheme.bias).sigmoid().mT  # (batch, heads, tokens)
-    expected = torch.zeros_like(q)
-    for i in range(9):
-        state, size = torch.zeros(2, HEADS, HEAD_DIM, dtype=torch.float64), torch.zeros(2, HEADS, dtype=torch.float64)
-        for j in range(i + 1):
-            strength = ((q[:, :, i] * k[:, :, j]).sum(-1) / HEAD_DIM**0.5).exp()
-            state = forget[:, :, j, None] * state + strength[..., None] * v[:, :, j]
-            size = forget[:, :, j] * size + strength
-        expected[:, :, i] = state / size[..., None]
-    here = ww.Where(score=scheme).at(ww.positions(9))
-    assert_close(here.attention(q, k, v, gates=here.gates(x)), expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
 def test_gates_that_are_open_forget_nothing_and_shut_ones_all():
     x, q, k, v = vectors()
     here, plain = ww.Where(score=sampled()).at(ww.positions(9)), ww.Where().at(ww.positions(9))

@@ -4,23 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.testing import assert_close
 
 import whatwhere as ww
-
-SETTINGS = [(4, 128, 10_000.0), (12, 16, 500.0), (1, 2, 10_000.0), (3, 64, 100_000.0)]
-
-
-@pytest.mark.parametrize(("num_heads", "sinusoid_dim", "theta"), SETTINGS)
-def test_it_is_the_product_of_the_sinusoids_of_two_positions(num_heads, sinusoid_dim, theta):
-    """The paper's own construction, and the listing of its appendix: a table of sinusoids times itself, over ratios."""
-    p = ww.positions(50, start=7)
-    rows = ww.Sinusoidal(sinusoid_dim, theta)(p)[0].double()
-    ratios = torch.arange(1, num_heads + 1) * 8 / num_heads
-    wanted = (rows @ rows.T) / ratios[:, None, None]
-    table = ww.Sandwich(num_heads, sinusoid_dim, theta)(p)[0].double()
-    # The sinusoids are rounded to float32: sinusoid_dim products, each off by 2**-24 at most.
-    assert_close(table, wanted, rtol=1e-6, atol=sinusoid_dim * 2**-24 * num_heads / 8)
 
 
 def test_it_falls_about_as_a_logarithm():
