@@ -45,7 +45,7 @@ MODEL = (
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
     Picture("map", "#/map?token=king", 1290, until="h3:has-text('by t-SNE')"),
-    Picture("diagnostics", "#/diagnostics?list=unreachable", until=".answer"),
+    Picture("diagnostics", "#/diagnostics?list=unreachable", 1320, until=".answer"),
     Picture("positions", "#/positions?rows=64", 1500),
 )
 NOTHING = (

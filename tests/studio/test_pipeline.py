@@ -122,21 +122,22 @@ VOCABULARIES = {
 }
 
 
+def of_words(folder: Path, words: list[str]) -> Session:
+    lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
+    (folder / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
+    return Session.open(folder / "table.vec")
+
+
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_a_list_of_words_begins_with_a_text_of_them(name: str, tmp_path: Path) -> None:
     words, text, ids = VOCABULARIES[name]
-    lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
-    (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
-    session = Session.open(tmp_path / "table.vec")
+    session = of_words(tmp_path, words)
     assert api.begin(session)["text"] == text
     assert api.read(session, {"text": text, "tokens": "loaded"}).ids.tolist() == ids
 
 
 def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path: Path) -> None:
-    words = ["the", "▁the", "cat", "▁cat", "s", ".", "▁."]
-    lines = [f"{word} {' '.join(['0.5'] * 4)}" for word in words]
-    (tmp_path / "table.vec").write_text("\n".join([f"{len(words)} 4", *lines]), encoding="utf-8")
-    session = Session.open(tmp_path / "table.vec")
+    session = of_words(tmp_path, ["the", "▁the", "cat", "▁cat", "s", ".", "▁."])
     result = api.walk(session, MODEL | {"scheme": "none", "text": "the cat s."})
     assert (result.words, result.ids.tolist()) == (["▁the", "▁cat", "s", "."], [1, 3, 4, 5])
     assert any("looked up whole" in note for note in result.notes)

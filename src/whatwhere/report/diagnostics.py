@@ -100,7 +100,7 @@ def _rows(
     shown = rows[:most]
     tokens = ["" if row.type == "no token" else shown_token(row.token, row.text) for row in shown]
     values = {name: [getattr(row, name) for row in shown] for name in ("type", "norm", *names)}
-    values |= {"group": groups[:most]} if groups else {}
+    values |= {"group": [*groups[:most]]} if groups else {}
     texts = [map(_COLUMNS[name][1], column) for name, column in values.items()]
     columns = ["id", "token", *(_COLUMNS[name][0] for name in values)]
     numeric = {n: name for n, name in enumerate(values, 2) if name not in _TEXTS}
