@@ -41,84 +41,49 @@ REBUILD = "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhe
 
 @dataclass(frozen=True)
 class Package:
-    """A package that whatwhere can use.
+    """A package that whatwhere can use."""
 
-    Args:
-        name: of the package.
-        needed: the versions that serve, such as ">=2.6"; empty where any does.
-        installed: the version that is here; None where there is none.
-        serves: whether that version is among those needed.
-        used_for: what needs it.
-        command: that installs it.
-        necessary: whether whatwhere does not work without it.
-    """
-
-    name: str
-    needed: str
-    installed: str | None
-    serves: bool
-    used_for: str
-    command: str
-    necessary: bool
+    name: str  # of the package
+    needed: str  # the versions that serve, such as ">=2.6"; empty where any does
+    installed: str | None  # the version that is here; None where there is none
+    serves: bool  # whether that version is among those needed
+    used_for: str  # what needs it
+    command: str  # that installs it
+    necessary: bool  # whether whatwhere does not work without it
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Which kernels compute.
+    """Which kernels compute."""
 
-    Args:
-        cpu: the instruction set that the compiled library uses here; None where PyTorch computes instead.
-        gpu: names of the GPUs that PyTorch sees.
-        triton: whether the GPU kernels can be compiled: Triton is installed.
-    """
-
-    cpu: str | None
-    gpu: tuple[str, ...]
-    triton: bool
+    cpu: str | None  # the instruction set that the compiled library uses here; None where PyTorch computes instead
+    gpu: tuple[str, ...]  # names of the GPUs that PyTorch sees
+    triton: bool  # whether the GPU kernels can be compiled: Triton is installed
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that is missing or does not work.
+    """Something that is missing or does not work."""
 
-    Args:
-        what: is missing, and what that costs.
-        remedy: the command or the setting that mends it.
-        necessary: whether whatwhere does not work without it.
-    """
-
-    what: str
-    remedy: str
-    necessary: bool
+    what: str  # is missing, and what that costs
+    remedy: str  # the command or the setting that mends it
+    necessary: bool  # whether whatwhere does not work without it
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What is installed here.
+    """What is installed here."""
 
-    Args:
-        whatwhere: the version.
-        python: the version.
-        folder: of the package.
-        machine: processor, cores, system.
-        threads: that PyTorch uses; None where it does not load.
-        variables: of the environment that change what is computed or read -> their values.
-        kernels: which compute; None where PyTorch does not load.
-        page: whether the page of the studio is here.
-        packages: each with its version.
-        missing: what to mend, what is necessary first.
-    """
-
-    whatwhere: str
-    python: str
-    folder: str
-    machine: Machine
-    threads: int | None
-    variables: dict[str, str]
-    kernels: Kernels | None
-    page: bool
-    packages: tuple[Package, ...]
-    missing: tuple[Missing, ...]
+    whatwhere: str  # the version
+    python: str  # the version
+    folder: str  # of the package
+    machine: Machine  # processor, cores, system
+    threads: int | None  # that PyTorch uses; None where it does not load
+    variables: dict[str, str]  # of the environment that change what is computed or read -> their values
+    kernels: Kernels | None  # which compute; None where PyTorch does not load
+    page: bool  # whether the page of the studio is here
+    packages: tuple[Package, ...]  # each with its version
+    missing: tuple[Missing, ...]  # what to mend, what is necessary first
 
 
 def examine() -> Installation:
@@ -234,13 +199,9 @@ def _variables() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class InstallationRecord(Headline):
-    """What `whatwhere doctor --json` prints.
+    """What `whatwhere doctor --json` prints."""
 
-    Args:
-        installation: the findings.
-    """
-
-    installation: Installation
+    installation: Installation  # the findings
 
 
 def headline(found: Installation) -> str:

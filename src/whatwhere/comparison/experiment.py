@@ -189,17 +189,11 @@ def _request(
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a comparison takes.
+    """How long a comparison takes."""
 
-    Args:
-        runs: one for each scheme and seed.
-        seconds: of all, divided among the processes.
-        workers: processes.
-    """
-
-    runs: int
-    seconds: float
-    workers: int
+    runs: int  # one for each scheme and seed
+    seconds: float  # of all, divided among the processes
+    workers: int  # processes
 
 
 def estimate(

@@ -84,30 +84,19 @@ class Spread:
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """Numbers that a model learns.
+    """Numbers that a model learns."""
 
-    Args:
-        total: of the whole model.
-        tokens: of its token table; None of a model of the caller's own that has none, or several.
-        positions: of its positional encoding.
-    """
-
-    total: int
-    tokens: int | None
-    positions: int
+    total: int  # of the whole model
+    tokens: int | None  # of its token table; None of a model of the caller's own that has none, or several
+    positions: int  # of its positional encoding
 
 
 @dataclass(frozen=True)
 class Shift:
-    """What becomes of a model's answers when every position is shifted.
+    """What becomes of a model's answers when every position is shifted."""
 
-    Args:
-        score: of all targets; None where the scheme has no row for such positions.
-        largest_logit_change: the largest absolute difference to the unshifted logits, or None.
-    """
-
-    score: float | None
-    largest_logit_change: float | None
+    score: float | None  # of all targets; None where the scheme has no row for such positions
+    largest_logit_change: float | None  # the largest absolute difference to the unshifted logits, or None
 
 
 @dataclass(frozen=True)
@@ -125,20 +114,13 @@ class TokenCosines:
     """Cosines between rows of the token table E of the expressions, or of what training wrote into it, E - E0.
 
     A number is missing where a row is zero.
-
-    Args:
-        max_min: between the rows of Max and Min.
-        first_last: between the rows of First and Last.
-        within_digits: mean over all pairs of digits.
-        within_operators: mean over all pairs of operators.
-        within_syntax: mean over all pairs of brackets and the comma.
     """
 
-    max_min: float | None
-    first_last: float | None
-    within_digits: float | None
-    within_operators: float | None
-    within_syntax: float | None
+    max_min: float | None  # between the rows of Max and Min
+    first_last: float | None  # between the rows of First and Last
+    within_digits: float | None  # mean over all pairs of digits
+    within_operators: float | None  # mean over all pairs of operators
+    within_syntax: float | None  # mean over all pairs of brackets and the comma
 
 
 @dataclass(frozen=True)
@@ -253,51 +235,31 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class DistanceCurves:
-    """What a trained scheme makes of a distance between two positions.
+    """What a trained scheme makes of a distance between two positions."""
 
-    Args:
-        label: what a number is.
-        distances: in tokens.
-        curves: by name, one number for each distance; None where it is not finite.
-    """
-
-    label: str
-    distances: tuple[int, ...]
-    curves: Mapping[str, tuple[float | None, ...]]
+    label: str  # what a number is
+    distances: tuple[int, ...]  # in tokens
+    curves: Mapping[str, tuple[float | None, ...]]  # by name, one number for each distance; None where it is not finite
 
 
 @dataclass(frozen=True)
 class SchemeView:
-    """The first layer's scheme of one run, as its training left it.
+    """The first layer's scheme of one run, as its training left it."""
 
-    Args:
-        doors: where it enters the Transformer: "input", "query_key", "score".
-        fingerprint: None for a scheme without positions, or one that depends on content.
-        by_distance: likewise.
-    """
-
-    doors: tuple[str, ...]
-    fingerprint: Fingerprint | None
-    by_distance: DistanceCurves | None
+    doors: tuple[str, ...]  # where it enters the Transformer: "input", "query_key", "score"
+    fingerprint: Fingerprint | None  # None for a scheme without positions, or one that depends on content
+    by_distance: DistanceCurves | None  # likewise
 
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """The tokenizer of a text, and what it made of it.
+    """The tokenizer of a text, and what it made of it."""
 
-    Args:
-        tokenizer: the path of its tokenizer.json.
-        tokenizer_sha256: of that file.
-        tokens: number of ids of the whole text.
-        bytes_per_token: of the whole text in UTF-8.
-        unknown: share of ids that are the token for what is unknown; None where the tokenizer has none.
-    """
-
-    tokenizer: str
-    tokenizer_sha256: str
-    tokens: int
-    bytes_per_token: float
-    unknown: float | None
+    tokenizer: str  # the path of its tokenizer.json
+    tokenizer_sha256: str  # of that file
+    tokens: int  # number of ids of the whole text
+    bytes_per_token: float  # of the whole text in UTF-8
+    unknown: float | None  # share of ids that are the token for what is unknown; None where the tokenizer has none
 
 
 @dataclass(frozen=True)
@@ -347,21 +309,13 @@ class ShiftSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The runs of one scheme over its seeds; a spread is None where any seed lacks the number.
+    """The runs of one scheme over its seeds; a spread is None where any seed lacks the number."""
 
-    Args:
-        scores: by length, then by group.
-        in_length: over the trained lengths.
-        shift: by how far every position is shifted.
-        parameters: the same for every seed.
-        seconds_per_step: of training.
-    """
-
-    scores: Mapping[int, Mapping[str, Spread | None]]
-    in_length: Spread
-    shift: Mapping[int, ShiftSummary]
-    parameters: ParameterCount
-    seconds_per_step: Spread
+    scores: Mapping[int, Mapping[str, Spread | None]]  # by length, then by group
+    in_length: Spread  # over the trained lengths
+    shift: Mapping[int, ShiftSummary]  # by how far every position is shifted
+    parameters: ParameterCount  # the same for every seed
+    seconds_per_step: Spread  # of training
 
 
 @dataclass(frozen=True)

@@ -70,27 +70,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class PairedDifferences:
-    """The schemes of a comparison at one length, compared in pairs.
+    """The schemes of a comparison at one length, compared in pairs."""
 
-    Args:
-        length: a tested length; None is the mean over the trained lengths.
-        seeds: whose runs are paired.
-        against: the scheme that every other is compared with; None where all pairs are.
-        family: how many pairs are tested at once, for which Holm's method corrects.
-        level: of the test.
-        seeds_needed: with fewer, no p-value of this family can reach the level.
-        pairs: the schemes with the better mean first.
-        left_out: schemes without a finite score in every seed.
-    """
-
-    length: int | None
-    seeds: tuple[int, ...]
-    against: str | None
-    family: int
-    level: float
-    seeds_needed: int
-    pairs: tuple[Difference, ...]
-    left_out: tuple[str, ...]
+    length: int | None  # a tested length; None is the mean over the trained lengths
+    seeds: tuple[int, ...]  # whose runs are paired
+    against: str | None  # the scheme that every other is compared with; None where all pairs are
+    family: int  # how many pairs are tested at once, for which Holm's method corrects
+    level: float  # of the test
+    seeds_needed: int  # with fewer, no p-value of this family can reach the level
+    pairs: tuple[Difference, ...]  # the schemes with the better mean first
+    left_out: tuple[str, ...]  # schemes without a finite score in every seed
 
     @property
     def enough_seeds(self) -> bool:

@@ -39,19 +39,12 @@ _ROWS = 256  # rules that are computed at once
 
 @dataclass
 class StepHistory:
-    """The settings of recent steps, and from them the updates that skipped rows have missed.
+    """The settings of recent steps, and from them the updates that skipped rows have missed."""
 
-    Args:
-        base: the step after which the history begins; every row is up to date up to it or a later one.
-        betas: of the first step, for rows that are at the base.
-        wide: rules for float64 tables.
-        at_zero: eps is zero, where one node is exact.
-    """
-
-    base: int
-    betas: tuple[float, float]
-    wide: bool = False
-    at_zero: bool = False
+    base: int  # the step after which the history begins; every row is up to date up to it or a later one
+    betas: tuple[float, float]  # of the first step, for rows that are at the base
+    wide: bool = False  # rules for float64 tables
+    at_zero: bool = False  # eps is zero, where one node is exact
     count: int = 0
     most: int = field(init=False)
     steps: Float64[np.ndarray, "capacity columns"] = field(init=False)

@@ -106,17 +106,11 @@ class Bias(ABC):
 
 @dataclass(frozen=True)
 class ByBlocks:
-    """How to make a bias that is computed block by block.
+    """How to make a bias that is computed block by block."""
 
-    Args:
-        make: (q, k, *made_of, scale=) -> the bias; q and k have equally many heads.
-        made_of: the tensors that get its gradients.
-        serves: whether it supports queries of a dtype.
-    """
-
-    make: Callable[..., Bias]
-    made_of: tuple[Tensor, ...]
-    serves: Callable[[torch.dtype], bool]
+    make: Callable[..., Bias]  # (q, k, *made_of, scale=) -> the bias; q and k have equally many heads
+    made_of: tuple[Tensor, ...]  # the tensors that get its gradients
+    serves: Callable[[torch.dtype], bool]  # whether it supports queries of a dtype
 
 
 def attention_by_blocks(

@@ -19,17 +19,11 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 @dataclass
 class GroupedSlots:
-    """The token slots of a batch, grouped by the row of the table that each looks up.
+    """The token slots of a batch, grouped by the row of the table that each looks up."""
 
-    Args:
-        rows: the rows that occur, ascending, each once.
-        starts: the slots of row n are order[starts[n] : starts[n + 1]].
-        order: all slots, sorted by row.
-    """
-
-    rows: Int64[Tensor, " rows"]
-    starts: Int64[Tensor, " borders"]
-    order: Int64[Tensor, " slots"]
+    rows: Int64[Tensor, " rows"]  # the rows that occur, ascending, each once
+    starts: Int64[Tensor, " borders"]  # the slots of row n are order[starts[n] : starts[n + 1]]
+    order: Int64[Tensor, " slots"]  # all slots, sorted by row
 
 
 def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:

@@ -29,17 +29,11 @@ TABLE_FORMATS = ("csv", "markdown", "latex")
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """What was written.
+    """What was written."""
 
-    Args:
-        folder: of the files.
-        files: their names.
-        missing: why some are not there, or "".
-    """
-
-    folder: str
-    files: tuple[str, ...]
-    missing: str = ""
+    folder: str  # of the files
+    files: tuple[str, ...]  # their names
+    missing: str = ""  # why some are not there, or ""
 
     @property
     def lines(self) -> list[str]:

@@ -105,17 +105,11 @@ Part = str | Table | Chart
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of a report.
+    """A titled part of a report."""
 
-    Args:
-        name: a short name, for links and options.
-        title: the heading.
-        parts: paragraphs, tables and charts, in the order of reading.
-    """
-
-    name: str
-    title: str
-    parts: Sequence[Part]
+    name: str  # a short name, for links and options
+    title: str  # the heading
+    parts: Sequence[Part]  # paragraphs, tables and charts, in the order of reading
 
 
 def found_section(name: str, title: str, found: Any, write: Callable[[Any], Iterable[Part]]) -> Section:

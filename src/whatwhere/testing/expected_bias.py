@@ -30,19 +30,12 @@ _REFERENCES: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected bias, and the properties that are checked.
+    """The expected bias, and the properties that are checked."""
 
-    Args:
-        table: its formula.
-        name: of the scheme; None for a function.
-        relative: whether it depends on the distance only.
-        near: distances up to here differ in float16 and bfloat16; None where that is not promised.
-    """
-
-    table: Table
-    name: str | None = None
-    relative: bool = True
-    near: int | None = None
+    table: Table  # its formula
+    name: str | None = None  # of the scheme; None for a function
+    relative: bool = True  # whether it depends on the distance only
+    near: int | None = None  # distances up to here differ in float16 and bfloat16; None where that is not promised
 
     def at(
         self, queries: Int64[Tensor, " queries"], keys: Int64[Tensor, " keys"]

@@ -72,23 +72,14 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """The errors of an implementation.
+    """The errors of an implementation."""
 
-    Args:
-        errors: absolute, one for each position or distance.
-        at: the position or distance of each.
-        tolerance: the largest allowed, for all or for each.
-        note: returns an explanation where the law fails.
-        remark: an explanation where it passes.
-        unit: whether `at` are positions or distances.
-    """
-
-    errors: Float64[Tensor, " errors"]
-    at: Int64[Tensor, " errors"]
-    tolerance: float | Float64[Tensor, " errors"]
-    note: Callable[[], str] = str
-    remark: str = ""
-    unit: Unit = "position"
+    errors: Float64[Tensor, " errors"]  # absolute, one for each position or distance
+    at: Int64[Tensor, " errors"]  # the position or distance of each
+    tolerance: float | Float64[Tensor, " errors"]  # the largest allowed, for all or for each
+    note: Callable[[], str] = str  # returns an explanation where the law fails
+    remark: str = ""  # an explanation where it passes
+    unit: Unit = "position"  # whether `at` are positions or distances
 
     @property
     def ratios(self) -> Float64[Tensor, " errors"]:

@@ -65,13 +65,9 @@ class SchemeDescription(SchemeFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme(SchemeFacts):
-    """An entry of the catalogue: the facts of one scheme, and how to build it.
+    """An entry of the catalogue: the facts of one scheme, and how to build it."""
 
-    Args:
-        build: (dim, num_heads, max_length, **options) -> Where.
-    """
-
-    build: Callable[..., Where]
+    build: Callable[..., Where]  # (dim, num_heads, max_length, **options) -> Where
 
     @property
     def shift_invariance(self) -> str:
