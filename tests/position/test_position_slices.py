@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.utils import _apply_to_tensors
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -107,6 +108,7 @@ CONTINUED: dict[str, tuple[Continued, int | None]] = {
     "a slice, appended": (lambda p: p[:2].append(p[2:]), None),
     "a shard": (lambda p: p.take(torch.tensor([0, 1])), None),
     "another index": (lambda p: replace(p, index=p.index * 2), None),
+    "cast by FSDP": (lambda p: _apply_to_tensors(lambda x: x, p), None),
 }
 
 

@@ -6,10 +6,10 @@ image patches, abacus digits and packed documents have coordinates that repeat o
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import count
 from math import pi
-from typing import Any, Literal, SupportsIndex, TypeGuard
+from typing import Any, ClassVar, Literal, SupportsIndex, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int64, Integer, Num
@@ -107,7 +107,7 @@ class Positions:
     numbering: int | None = None
     position_ids: bool = False
     sliced: "tuple[Positions, int, int] | None" = None
-    start: int | None = field(default=None, init=False)
+    start: ClassVar[int | None] = None  # no field, though each has its own: copies with another index must not have it
 
     def __post_init__(self) -> None:
         """Refuse what is not made by a constructor, and coordinates that schemes would take for whole positions."""
@@ -533,7 +533,7 @@ class Positions:
 
     def to(self, device: torch.device | str) -> "Positions":
         """Return these positions on a device."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         moved: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
         if self.sliced is not None:
             moved["sliced"] = (self.sliced[0].to(device), *self.sliced[1:])
@@ -910,7 +910,7 @@ class Positions:
     def _counted_from(self, start: int | None) -> "Positions":
         """Record `start`, and return these; not under a compiler, which would compile anew for each number."""
         if not torch.compiler.is_compiling() and start is not None:
-            object.__setattr__(self, "start", start)  # no argument: copies with another index must not have it
+            object.__setattr__(self, "start", start)
         return self
 
     def _counted(self) -> range | None:
