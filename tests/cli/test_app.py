@@ -194,6 +194,11 @@ def test_what_befalls_a_command(problem, status, message, monkeypatch) -> None: 
     assert (said.status, said.out, said.err[: 11 + len(message)]) == (status, "", f"whatwhere: {message}")
 
 
+def test_a_wrong_option_is_no_lack_of_memory() -> None:
+    said = whatwhere("schemes", "--allocate")
+    assert (said.status, "No such option" in said.err, "memory" in said.err) == (2, True, False)
+
+
 def test_only_what_resumes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whatwhere.comparison.experiment.compare", Mock(side_effect=KeyboardInterrupt()))
     assert whatwhere("demo").err.endswith("What is finished is kept; run the same command again to resume.\n")

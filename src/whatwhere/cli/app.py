@@ -236,7 +236,7 @@ def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
     if isinstance(problem, BrokenPipeError):
         _silence_stdout()  # the reader has gone, as `| head` does
         return 141
-    if (reason := refused(problem)) is None:
+    if hasattr(problem, "exit_code") or (reason := refused(problem)) is None:  # typer explains a wrong call itself
         return None
     _silence_stdout()  # where the disk is full, Python would complain again while it ends
     print_message(reason)
