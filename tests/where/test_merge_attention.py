@@ -233,3 +233,9 @@ def test_a_second_derivative_is_an_error() -> None:
     (first,) = torch.autograd.grad(y.sum(), q, create_graph=True)
     with pytest.raises(SettingError, match="no second derivative"):
         first.sum().backward()
+
+
+def test_no_queries_have_no_logarithms() -> None:
+    q, k = torch.randn(2, HEADS, 0, HEAD_DIM), torch.randn(2, HEADS, 3, HEAD_DIM)
+    y, lse = ww.Where().at(ww.positions(0), ww.positions(3)).attention_with_lse(q, k, k, causal=False)
+    assert (y.shape, lse.shape) == (q.shape, q.shape[:3])
