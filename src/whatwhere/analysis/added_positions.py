@@ -28,7 +28,7 @@ class TrainedPositions:
     neighbor_cosine: Float[np.ndarray, " rows"]  # of each row and that of its two neighbors which it resembles more
     outliers: Int64[np.ndarray, " outliers"]  # trained rows unlike others in norm, distance from the mean or neighbors
     spectrum: Spectrum  # of its variance along principal axes
-    by_distance: Float[np.ndarray, " distances"]  # mean cosine of two rows at each distance 0, 1,
+    by_distance: Float[np.ndarray, " distances"]  # mean cosine of two rows at each distance 0, 1, ...
     shift: float | None  # held-out R^2 of one linear map from row p to row p + 1; None for tables of fewer than 64 rows
     trained: int  # number of positions that seem to be trained: later rows do not resemble their neighbors
 

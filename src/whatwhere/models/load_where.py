@@ -54,9 +54,7 @@ class LoadedWhere:
     num_heads: int
     head_dim: int
     max_length: int | None = None  # positions that a table or a configuration has; None for any number
-    notes: tuple[
-        str, ...
-    ] = ()  # what differs from the model: tables that are not in the file, norms that are not built
+    notes: tuple[str, ...] = ()  # what differs from the model: tables not in the file, norms that are not built
 
 
 def load_where(source: Checkpoint | str | Path, run: str | None = None) -> LoadedWhere:
@@ -108,9 +106,7 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
     """Return the run of a comparison that was named, or its only one; None for any other checkpoint."""
-    names = (
-        checkpoint.runs
-    )  # of files; that of "rotary+alibi-0" has a digest, so runs are also named by scheme and seed
+    names = checkpoint.runs  # of files; that of "rotary+alibi-0" has a digest: runs are named by scheme and seed, too
     records = checkpoint.metadata.get("runs") if checkpoint.format == "results" and run not in names else None
     for record in records if isinstance(records, list) else []:
         if f"{record.get('scheme')}-{record.get('seed')}" == run:

@@ -47,7 +47,10 @@ def summed(x: Tensor, mesh: DeviceMesh) -> Tensor:
 
 
 def gathered(x: Tensor, axis: int, mesh: DeviceMesh) -> Tensor:
-    """Return the parts of all processes, in the order of ranks; the gradient of a part is the sum of all gradients."""
+    """Return the parts of all processes, in the order of ranks; the gradient of a part is the sum of all gradients.
+
+    They are parts along an axis, of one shape on all, and the mesh has one dimension.
+    """
     parts = DTensor.from_local(x.contiguous(), mesh, [Shard(axis)], run_check=False)
     whole: Tensor = parts.full_tensor(grad_placements=[Partial()])
     return whole
