@@ -160,7 +160,7 @@ class PassCache:
         shared = mask is None and not by_content
         window, rows = self.window(window), common_batch(self.queries, self.keys)
         run = causal and self.run and window is None and mask is None
-        if scheme is None and window is None and mask is None and not run and self.allowed(causal, None) is None:
+        if scheme is None and window is None and mask is None and not self.run and self.allowed(causal, None) is None:
             return Scores(None, None, run=False, added=lambda dtype: None, batch=rows)  # as in a step of decoding
         element: Element | None
         table: Callable[[], Tensor | None]
