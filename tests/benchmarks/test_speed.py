@@ -60,7 +60,9 @@ def test_a_gpu_has_a_column_of_its_own(measured: dict[str, Any]) -> None:
 def test_the_figure_has_a_line_for_each_candidate(measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     (variant,) = measured["cases"]["position-table"]["variants"]
     monkeypatch.setattr(speed, "IN_FIGURE", {"position-table": variant["variant"]})
-    figure = ElementTree.fromstring(speed.figure(measured))
+    text = speed.figure(measured)
+    assert "prefers-color-scheme: dark" in text, "it reads in light and dark"
+    figure = ElementTree.fromstring(text)
     texts = {node.text for node in figure.iter("{http://www.w3.org/2000/svg}text")}
     assert {row["candidate"] for row in variant["rows"]} <= texts
     assert f"position-table: {variant['variant']}" in texts

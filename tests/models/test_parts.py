@@ -77,6 +77,16 @@ def test_windows_of_longformer_end_where_theirs_do(window: Any) -> None:
     assert seen == [6, 7, 8, 9, 10]
 
 
+def test_positions_of_longformer_are_counted_from_the_padding_id() -> None:
+    config = config_of("longformer")
+    embeddings, layer = model_of(config).longformer.embeddings, ww.from_huggingface(config).input_layer()
+    ids = torch.arange(4, 13)[None]
+    layer.tokens.weight = embeddings.word_embeddings.weight
+    layer.where.input.weight = embeddings.position_embeddings.weight
+    ours = embeddings.LayerNorm(layer(ids) + embeddings.token_type_embeddings.weight[0])
+    torch.testing.assert_close(ours, embeddings(ids))
+
+
 def test_esm_has_a_table_or_rotates_and_scales_what_it_did_not_mask() -> None:
     table, rotated = (
         ww.from_huggingface(config_of("esm", position_embedding_type=kind, token_dropout=kind == "rotary"))

@@ -1,6 +1,7 @@
 """The Embedding Projector's pair, both ways; and the folders of our own comparisons."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,15 @@ def test_results(results: Path) -> None:
         assert np.array_equal(checkpoint.array(f"learned-1/{name}"), layer.array(name))
     assert checkpoint.words == json.loads((results / "results.json").read_text())["task"]["tokens"]
     assert len(checkpoint.words) == checkpoint.tensors[f"learned-0/{table}"].shape[0]
+
+
+def test_a_first_run_without_a_table_of_positions_has_none(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "models", tmp_path / "models")
+    said = json.loads((results / "results.json").read_text())
+    (tmp_path / "results.json").write_text(json.dumps(sealed(said | {"runs": said["runs"][::-1]})))
+    checkpoint = Checkpoint.open(tmp_path)
+    assert (checkpoint.token_table or "").startswith("rotary_alibi")
+    assert checkpoint.position_table is None
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,16 @@ def test_all_numbers_of_eight_and_sixteen_bits(name: str) -> None:
     assert np.array_equal(np.signbit(result) | np.isnan(right), np.signbit(right) | np.isnan(right))
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "size"),
+    [("float32", (3, 5), 60), ("bool", (), 1), ("Q8_0", (3, 64), 3 * 2 * 34), ("Q8_0", (64, 3), None),
+     ("float4_e2m1", (2, 3), 3), ("float4_e2m1", (3, 3), None)],
+)  # fmt: skip
+def test_sizes(name: str, shape: tuple[int, ...], size: int | None) -> None:
+    """Blocks end with a row, but for numbers that are packed across rows."""
+    assert STORED_TYPES[name].size(shape) == size
+
+
 # What a header may claim
 
 

@@ -94,6 +94,13 @@ def test_a_state_before_the_first_step_begins_anew():
     assert 0 < ours <= 2 * dense
 
 
+def test_the_table_is_saved_with_all_rows_up_to_date():
+    race = Race(sampled(V, D), **OPTIONS)
+    race.run(20)
+    saved = nn.ModuleDict({"a": race.table}).state_dict()["a.weight"]
+    torch.testing.assert_close(saved.double(), race.exact.detach(), rtol=0, atol=1e-6)
+
+
 def test_a_table_that_is_loaded_is_what_was_loaded():
     race = Race(sampled(V, D), **OPTIONS)
     race.run(20)
