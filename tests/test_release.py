@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import whatwhere as ww
+from whatwhere.cli import app
 
 from .running import script
 
@@ -30,6 +31,12 @@ def test_every_row_names_a_test() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 10
     assert [row for row in rows if "::test_" not in row] == []
+
+
+def test_a_release_is_tried_by_every_command() -> None:
+    check = script(ROOT / "release" / "check.py", "release_check")
+    commands = {each.name or each.callback.__name__ for each in app.registered_commands}
+    assert {line.split()[0] for line in check.SMOKE} | set(check.NOT_HERE) == commands
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
