@@ -115,13 +115,13 @@ class _Step:
     def __init__(self, heads: int, cached: int, device: str) -> None:
         self.heads, self.cached, self.device, self.dim = heads, cached, device, heads * self.head_dim
         shapes = ((self.dim, 3 * self.dim), (self.dim, self.dim), (self.dim, 4 * self.dim), (4 * self.dim, self.dim))
-        self.layers = [
+        caches = sampled(LAYERS, 2, 1, heads, cached + 1, self.head_dim, seed=98, device=device)
+        weights = [
             [sampled(*shape, seed=4 * n + m, device=device) * shape[0] ** -0.5 for m, shape in enumerate(shapes)]
             for n in range(LAYERS)
         ]
+        self.layers = [[*each, *kept] for each, kept in zip(weights, caches, strict=True)]
         self.x = sampled(1, 1, self.dim, seed=99, device=device)
-        kept = (LAYERS, 2, 1, heads, cached + 1, self.head_dim)
-        self.caches = sampled(*kept, seed=98, device=device).unbind()
         self.truth = cache(self._truth)
 
     def candidates(self) -> list[Candidate]:
@@ -132,19 +132,18 @@ class _Step:
         ]
         return [Candidate(name, make, lambda run: largest_difference(run(), [self.truth()])) for name, make in ways]
 
-    def _model(self, x: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    def _model(self, x: Tensor, layers: list[list[Tensor]], attend: Callable[..., Tensor]) -> Tensor:
         """Run the layers; `attend` gets the number of the layer, q, k and v of the token, and the layer's caches."""
-        for n, (into, out, up, down) in enumerate(self.layers):
-            q, k, v = (F.rms_norm(x, x.shape[-1:]) @ into.to(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            keys, values = self.caches[n].to(x)
-            y = attend(n, q, k, v, keys, values).transpose(1, 2).reshape(x.shape)
-            x = x + y @ out.to(x)
-            x = x + F.gelu(F.rms_norm(x, x.shape[-1:]) @ up.to(x)) @ down.to(x)
+        for n, (into, out, up, down, keys, values) in enumerate(layers):
+            q, k, v = (F.rms_norm(x, x.shape[-1:]) @ into).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            x = x + attend(n, q, k, v, keys, values).transpose(1, 2).reshape(x.shape) @ out
+            x = x + F.gelu(F.rms_norm(x, x.shape[-1:]) @ up) @ down
         return x
 
     def _plain(self, dtype: torch.dtype = torch.float32) -> Run:
         angles = torch.outer(torch.arange(self.cached + 1, dtype=torch.float64), _frequencies(self.head_dim))
         tables = torch.stack([angles.cos(), angles.sin()]).repeat(1, 1, 2).to(device=self.device, dtype=dtype)
+        x, layers = self.x.to(dtype), [[each.to(dtype) for each in layer] for layer in self.layers]
 
         @torch.inference_mode()
         def run() -> Tensor:
@@ -154,7 +153,7 @@ class _Step:
                 keys[:, :, self.cached], values[:, :, self.cached] = (k * cos + _half(k) * sin)[:, :, 0], v[:, :, 0]
                 return F.scaled_dot_product_attention(q * cos + _half(q) * sin, keys, values)
 
-            return self._model(self.x.to(dtype), attend)
+            return self._model(x, layers, attend)
 
         return run
 
@@ -169,14 +168,14 @@ class _Step:
         @torch.inference_mode()
         def run() -> Tensor:
             step = before.next()
-            layers = bind(wheres, step, before.append(step))
+            heres = bind(wheres, step, before.append(step))
 
             def attend(n: int, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-                q, k = layers[n].query_key(q, k)
+                q, k = heres[n].query_key(q, k)
                 keys[:, :, self.cached], values[:, :, self.cached] = k[:, :, 0], v[:, :, 0]
-                return layers[n].attention(q, keys, values)
+                return heres[n].attention(q, keys, values)
 
-            return self._model(self.x, attend)
+            return self._model(self.x, self.layers, attend)
 
         return run
 

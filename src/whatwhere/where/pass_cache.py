@@ -159,7 +159,6 @@ class PassCache:
         by_content = scheme is not None and scheme.by_content
         shared = mask is None and not by_content
         window, rows = self.window(window), common_batch(self.queries, self.keys)
-        run = causal and self.run and window is None and mask is None
         if scheme is None and window is None and mask is None and not self.run and self.allowed(causal, None) is None:
             return Scores(None, None, run=False, added=lambda dtype: None, batch=rows)  # as in a step of decoding
         element: Element | None
@@ -182,7 +181,7 @@ class PassCache:
         return Scores(
             element=element,
             allowed=_both_rules(self.allowed(causal, window), mask),
-            run=run,
+            run=causal and self.run and window is None and mask is None,
             added=added,
             blocks=(lambda: self.by_blocks(scheme, causal, window)) if shared else None,
             batch=rows if mask is None or mask.shape[0] == 1 else mask.shape[0],
