@@ -49,7 +49,7 @@ class Block(nn.Module):
         here = self.where.at(positions)
         x = here.input(x) if self.first else x
         q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.out(here.attention(*here.query_key(q, k), v).transpose(1, 2).flatten(-2))
+        x = x + self.out(here(q, k, v).transpose(1, 2).flatten(-2))
         return x + self.down(F.gelu(self.up(self.norm_feed(x))))
 
 

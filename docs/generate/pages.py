@@ -7,7 +7,7 @@ from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
-from docs.generate import gguf_page, json_schemas, models_page, public_api, reliability_page, scale_page
+from docs.generate import gguf_page, guarantees, json_schemas, models_page, public_api, reliability_page, scale_page
 from docs.generate.scheme_cards import DOORS, card, overview
 from experiments.errata_page import errata_page
 from experiments.evidence_page import page as evidence_page
@@ -51,6 +51,7 @@ def pages() -> dict[str, str]:
         **{f"schemes/{name}.md": card(entry, evidence) for name, entry in catalogue.items()},
         "errata.md": errata,
         "gguf.md": gguf_page.page(),
+        "guarantees.md": guarantees.page(guarantees.read_data()),
         "models.md": models_page.page(models_page.read_data()),
         **{f"json/{command}.json": json_schemas.page(command) for command in json_schemas.PRINTED},
         "public-api.txt": public_api.page(),

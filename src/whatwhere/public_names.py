@@ -27,7 +27,7 @@ _ELSEWHERE = {
     "ww.Where(..., window=size)": "slidingwindow slidingwindowattention localattention",
     "ww.Where() without a scheme": "nope none nopositions",
     "ww.TokenEmbedding(num_embeddings, embedding_dim)": "embedding embeddings tokenembeddings wordembedding",
-    "here.attention(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
+    "here(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
     " scaleddotproductattention",
     "positions.mask() of ww.Positions": "mask causalmask paddingmask attentionmask",
     "positions.append(step) and keys and values that you concatenate, for there is no cache class": "kvcache cache"

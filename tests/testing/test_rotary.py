@@ -232,6 +232,36 @@ def test_learned_angles_may_be_rounded_as_weights_are():
     assert check_rotary(wrong, DIM, module=wrong, max_length=5001)["bfloat16 module"].error > 0.5
 
 
+# A formula of one's own
+
+
+def own(factor: float, grows: float):
+    """Return rotary of slower angles, with norms that may grow, as a formula of NumPy arrays."""
+    slower = [factor * w for w in ww.reference.inverse_frequencies(DIM)]
+
+    def formula(x, positions):
+        mapped = ww.reference.rotary(x.reshape(-1, *x.shape[-2:]), positions, frequencies=slower).reshape(x.shape)
+        return mapped * (1 + grows * positions[:, None])
+
+    return formula
+
+
+@pytest.mark.parametrize("grows", [0.0, 1e-4])
+def test_a_formula_of_ones_own(grows):
+    def growing(x, p, slower=2.0):
+        return (rotate(x, p, slower=slower) * (1 + grows * p[:, None])).to(x.dtype)
+
+    report = check_rotary(growing, DIM, expected=own(0.5, grows), max_length=4096)
+    report.require()
+    of_rotations = {"norms", "relative", "relative far away"} if grows else set()
+    unchecked = {each.law for each in report.findings if each.outcome == "does not apply"}
+    assert unchecked == {"layout", "keys", "very far", "bfloat16 module", *of_rotations}
+    other = check_rotary(lambda x, p: growing(x, p, slower=1.0), DIM, expected=own(0.5, grows), max_length=4096)
+    assert failed(other) == {"formula"}
+    cut = check_rotary(lambda x, p: growing(x, p) + x - x.detach(), DIM, expected=own(0.5, grows), max_length=4096)
+    assert failed(cut) == {"gradient"}
+
+
 # Reports, and what is refused
 
 

@@ -259,3 +259,31 @@ def test_repr_of_a_here_is_code(code):
 def test_repr_shows_a_scale_only_where_no_scheme_has_it():
     assert repr(ww.Where(Unscaled(4, 2.0), scale=2.0)) == "Where(query_key=Unscaled())"
     assert repr(ww.Where(scale=2.0)) == "Where(scale=2.0)"
+
+
+def test_a_here_is_called_for_both_steps():
+    x, q, k, v = draw((2, 9, 8), (2, 2, 9, 4), (2, 1, 9, 4), (2, 1, 9, 4))
+    mask = torch.eye(9, dtype=torch.bool)[None, None]
+    for schemes in ((ROTARY, ALIBI), (ww.CARoPE(8, 4, 2), ww.FoX(8, 2)), ()):
+        here = ww.Where(*schemes).at(ww.Positions.packed([4, 5]))
+        of_tokens = {"increments": here.increments(x), "gates": here.gates(x)}
+        mapped = here.query_key(q, k, increments=of_tokens["increments"])
+        for how in ({}, {"mask": mask, "engine": "dense"}):
+            wanted = here.attention(*mapped, v, gates=of_tokens["gates"], **how)
+            assert torch.equal(here(q, k, v, **of_tokens, **how), wanted)
+
+
+def test_a_here_does_not_map_the_keys_of_a_cache_again():
+    p, (q, k, v) = ww.positions(8), draw((1, 2, 1, 4), (1, 2, 9, 4), (1, 2, 9, 4))
+    step = p.next()
+    with pytest.raises(ww.errors.SettingError, match=r"mapped already\.\nMap what is new"):
+        ww.Where(ROTARY).at(step, p.append(step))(q, k, v)
+    here = ww.Where(ALIBI).at(step, p.append(step))  # which maps no keys
+    assert torch.equal(here(q, k, v), here.attention(q, k, v))
+
+
+def test_a_where_is_no_function():
+    q, k, v = draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
+    for call in (lambda: ww.Where(ROTARY)(q, k, v), lambda: ww.Where()(q, positions=9)):
+        with pytest.raises(ww.errors.SettingError, match=r"here = where\.at\(positions\), then here\(q, k, v\)"):
+            call()

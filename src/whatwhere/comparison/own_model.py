@@ -387,8 +387,8 @@ def _require_positions(
     if not found:
         raise SettingError(
             f"the logits of {name} do not change with positions, but with the scheme {scheme!r} those of whatwhere's "
-            f"Transformer do.\nPass the positions on: {_BIND}; each layer uses its own here: here.query_key(q, k) and "
-            "here.attention(q, k, v), the input here.embed(tokens, ids)."
+            f"Transformer do.\nPass the positions on: {_BIND}; each layer uses its own here: here(q, k, v), and the "
+            "input here.embed(tokens, ids)."
         )
     raise SettingError(
         f"the logits of {name} change with positions although the scheme {scheme!r} does not use them: the model has a "

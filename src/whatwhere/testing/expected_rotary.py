@@ -1,27 +1,33 @@
 """The expected rotation, and the explanation of a wrong one by the mistakes that are known."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import exp, floor, log, log2
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from whatwhere import reference
+from whatwhere.errors import ShapeError
 from whatwhere.testing.harness import Fault, explained, float32_tolerance
 from whatwhere.where.scaling import Scaling
+
+OwnFormula = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(x, positions) -> x mapped, in float64: x is (batch, heads, tokens, head_dim), positions are (tokens)."""
 
 
 @dataclass(frozen=True)
 class Formula:
-    """The settings of the expected rotation, computed by the NumPy reference."""
+    """The settings of the expected rotation, computed by the NumPy reference, or by a function of its own."""
 
     head_dim: int
     rotary_dim: int
     theta: float
     interleaved: bool
     scaling: Scaling | None = None
+    own: OwnFormula | None = None
 
     @property
     def magnitude(self) -> float:
@@ -63,6 +69,14 @@ class Formula:
         magnitude: float | None = None,
     ) -> Float64[Tensor, "batch heads tokens head_dim"]:
         """Return x rotated by the formula, or with other frequencies or another magnitude."""
+        if self.own is not None:
+            mapped = torch.as_tensor(np.asarray(self.own(x.detach().double().numpy(), positions.numpy()), np.float64))
+            if mapped.shape == x.shape:
+                return mapped
+            raise ShapeError(
+                f"check_rotary got an `expected` that returns the shape {tuple(mapped.shape)}, but needs that of x, "
+                f"here {tuple(x.shape)}."
+            )
         rotated = reference.rotary(
             x.detach().double().flatten(0, 1).numpy(),
             positions.numpy(),
@@ -72,6 +86,15 @@ class Formula:
         )
         rotated[..., : self.rotary_dim] *= self.magnitude if magnitude is None else magnitude
         return torch.from_numpy(rotated).view(x.shape)
+
+    def rotate_back(
+        self, x: Float[Tensor, "batch heads tokens head_dim"], positions: Int64[Tensor, " tokens"]
+    ) -> Float64[Tensor, "batch heads tokens head_dim"]:
+        """Return x times the transposed matrix of each position: what a gradient becomes."""
+        if self.own is None:
+            return self.rotate(x, -positions)
+        units = torch.eye(self.head_dim)[:, None, None].expand(-1, 1, len(positions), -1)
+        return torch.einsum("itd,bhtd->bhti", self.rotate(units, positions)[:, 0], x.double())
 
 
 def check_layout(formula: Formula, rotated: Float[Tensor, "features head_dim"]) -> None:
@@ -107,13 +130,15 @@ def explain_rotation(
     """Return the known mistake that explains a wrong rotation, or its angles; "" where none fits."""
     tolerance = float32_tolerance(int(positions.amax())) * max(1.0, formula.magnitude)
     known = explained(result, _mistakes(formula, x, positions), tolerance)
-    return known or _explain_frequencies(formula, x, positions, result)
+    return known if known or formula.own is not None else _explain_frequencies(formula, x, positions, result)
 
 
 def _mistakes(formula: Formula, x: Tensor, positions: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the mistakes that are common, each with the rotation that it gives."""
     step = 2.0 ** (floor(log2(max(int(positions.amax()), 1))) - 23)
     yield f"angles in float32 explain it: their spacing here is {step:.2g} radians", formula.rotate(x, positions)
+    if formula.own is not None:  # which may be defined at these positions alone
+        return
     yield f"it is correct in the {formula.other.layout} layout", formula.other.rotate(x, positions)
     rounded = positions.bfloat16().long()
     became = f"{int(positions[-1]):,} becomes {int(rounded[-1]):,}"

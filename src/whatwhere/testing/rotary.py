@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
+from whatwhere.checks import require_whole
+from whatwhere.errors import SettingError
 from whatwhere.testing import harness
-from whatwhere.testing.expected_rotary import Formula, check_layout, explain_rotation
+from whatwhere.testing.expected_rotary import Formula, OwnFormula, check_layout, explain_rotation
 from whatwhere.testing.harness import (
     BFLOAT16,
     FAR,
@@ -42,6 +44,7 @@ def check_rotary(
     interleaved: bool = False,
     rotary_dim: int | None = None,
     scaling: Scaling | None = None,
+    expected: OwnFormula | None = None,
     keys: Rotate | None = None,
     module: nn.Module | None = None,
     max_length: int | None = None,
@@ -64,6 +67,8 @@ def check_rotary(
         rotary_dim: how many features rotate, the first ones; None rotates all.
         scaling: a RoPE scaling, such as `whatwhere.scaling.YaRN`; one that depends on the length is checked up to
             its trained length.
+        expected: a formula of your own in place of rotary's: (x, positions) -> x mapped, of NumPy arrays in float64,
+            linear in x. Laws that it does not keep itself do not apply; settings of rotary are refused beside it.
         keys: the same for keys, where an implementation maps queries and keys by one call; None skips the law `keys`,
             and `fn` maps both in the laws of logits.
         module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
@@ -75,7 +80,7 @@ def check_rotary(
 
     Raises:
         ShapeError: If the sizes do not fit a rotation.
-        SettingError: If a setting is out of its range, or max_length below 64.
+        SettingError: If a setting is out of its range, max_length below 64, or a setting of rotary's beside `expected`.
 
     Examples:
         >>> from whatwhere import Rotary
@@ -84,14 +89,25 @@ def check_rotary(
         >>> check_rotary(queries, head_dim=16, keys=keys, module=rope).passed
         True
     """
-    rotary = Rotary(head_dim, theta, interleaved=interleaved, rotary_dim=rotary_dim, scaling=scaling)  # checks them all
+    settings: dict[str, object] = {"head_dim": head_dim}
+    if expected is None:
+        rotary = Rotary(head_dim, theta, interleaved=interleaved, rotary_dim=rotary_dim, scaling=scaling)  # checks them
+        rotates = rotary.rotary_dim
+        settings |= {"theta": theta, "interleaved": interleaved}
+    else:
+        require_whole("check_rotary", head_dim=head_dim)
+        rotates, settings["expected"] = head_dim, "function"
+        if (theta, interleaved, rotary_dim, scaling) != (10_000.0, False, None, None):
+            raise SettingError(
+                "check_rotary got expected=, a whole formula, and theta, interleaved, rotary_dim or scaling beside it, "
+                "which nothing would read.\nPass the formula alone."
+            )
     last = harness.last_position("check_rotary", max_length)
     if isinstance(scaling, DynamicNTK | LongRoPE):
         trained = min(last + 1, scaling.original_length)
         last = harness.last_position("check_rotary, up to the scaling's trained length,", trained)
-    formula = Formula(head_dim, rotary.rotary_dim, theta, interleaved, scaling)
+    formula = Formula(head_dim, rotates, theta, interleaved, scaling, expected)
     laws = _Laws(fn, formula, last, torch.device(device), keys)
-    settings: dict[str, object] = {"head_dim": head_dim, "theta": theta, "interleaved": interleaved}
     settings |= {} if rotary_dim is None else {"rotary_dim": rotary_dim}
     settings |= {} if scaling is None else {"scaling": str(scaling)}
     return Report("check_rotary", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
@@ -155,13 +171,22 @@ class _Laws(FormulaLaws):
         yield law, partial(self.low_precision, autocast=True)
         yield Law("call order", "no call affects a later one", rounded), self.call_order
 
+    def require_kept(self, errors: Tensor, tolerance: float, change: str) -> None:
+        """Raise NotSupported where a formula of the user's own does not keep a law of rotations."""
+        if self.formula.own is not None and not (errors <= tolerance).all():
+            raise NotSupported(f"the formula that is expected {change}")
+
     def identity(self) -> Measurement:
         x, positions = self.sample(1), torch.zeros(1, dtype=torch.int64)
-        error = self.call(x, positions).double() - self.formula.rotate(x, positions)
+        at_zero = self.formula.rotate(x, positions)
+        self.require_kept((at_zero - x).abs(), ROTATION, "maps vectors at position 0 too")
+        error = self.call(x, positions).double() - at_zero
         return Measurement(_by_token(error), positions, ROTATION * self.formula.magnitude)
 
     def layout(self) -> None:
         """Rotate each unit vector alone: the other feature that changes is its partner, whatever the angle."""
+        if self.formula.own is not None:
+            raise NotSupported("a formula of your own says no layout")
         units = torch.eye(self.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
         check_layout(self.formula, self.call(units, torch.arange(2))[:, 0, 1])
 
@@ -187,6 +212,7 @@ class _Laws(FormulaLaws):
 
     def norms(self) -> Measurement:
         positions, x = contiguous(LAST_POSITION, 12, self.last), self.sample(12)
+        self.require_kept(norm_error(x, self.formula.rotate(x, positions)), ROTATION, "changes norms")
         y, rotated = self.call(x, positions), self.formula.rotary_dim
         errors = norm_error(x[..., :rotated], y[..., :rotated], self.formula.magnitude).amax((0, 1))
         if rotated < x.shape[-1]:
@@ -195,11 +221,13 @@ class _Laws(FormulaLaws):
 
     def relative(self, shift: int, error: float) -> Measurement:
         positions, q, k = torch.arange(12), self.sample(12), self.sample(12, seed=1)
+        expected = ([self.formula.rotate(x, p) for x in (q, k)] for p in (positions, positions + shift))
+        self.require_kept(logit_error(*expected), logit_tolerance(error), "is not relative")
         before, after = ([self.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
         return Measurement(_by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
 
     def gradient(self) -> Measurement:
-        """R is orthogonal, so the gradient is R transposed times the incoming one: R at the opposite positions."""
+        """Of a map by a matrix R the gradient is R transposed times the incoming one."""
         self.require_correct()
         positions, incoming = torch.arange(NEAR + 1), self.sample(NEAR + 1, seed=2)
 
@@ -211,7 +239,7 @@ class _Laws(FormulaLaws):
 
         x = self.sample(NEAR + 1).to(self.device).requires_grad_()
         gradient = harness.call(backward, x, positions.to(self.device), gradient=True).cpu()
-        errors = _by_token(gradient.double() - self.formula.rotate(incoming, -positions))
+        errors = _by_token(gradient.double() - self.formula.rotate_back(incoming, positions))
         return Measurement(errors, positions, float32_tolerance(NEAR) * self.formula.magnitude)
 
     def low_precision(self, autocast: bool) -> Measurement:

@@ -5,7 +5,7 @@ keys, and the attention scores.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int64, Integer
@@ -77,8 +77,7 @@ class Where(nn.Module):
         >>> where = Where(Rotary(head_dim=8), ALiBi(num_heads=2))
         >>> here = where.at(3)  # three tokens, at positions 0, 1, 2
         >>> q = k = v = torch.ones(1, 2, 3, 8)
-        >>> q, k = here.query_key(q, k)
-        >>> here.attention(q, k, v).shape
+        >>> here(q, k, v).shape
         torch.Size([1, 2, 3, 8])
         >>> Where(Rotary(head_dim=8), window=512).window
         Window(512)
@@ -134,7 +133,9 @@ class Where(nn.Module):
         """Bind the schemes to the positions of a forward pass.
 
         Args:
-            queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
+            queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0. A
+                tensor of one axis is read as position ids: a number that does not grow, as the second 0 of
+                [0, 1, 2, 0, 1], begins a new document, which does not see the one before (`from_position_ids`).
             keys: positions of the keys where they are others, such as those of a KV cache; None is the queries'.
             regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each sequence.
 
@@ -151,6 +152,17 @@ class Where(nn.Module):
             Where(score=ALiBi(num_heads=2)).at(positions(1, start=8), positions(9))
         """
         return bind([self], queries, keys, regime_length=regime_length)[0]
+
+    def forward(self, *given: object, **settings: object) -> NoReturn:
+        """Refuse to be called like a function: schemes are bound to positions first.
+
+        Raises:
+            SettingError: If it is called at all.
+        """
+        raise SettingError(
+            "a Where is not called like a function, for its schemes are bound to positions first.\n"
+            "For attention: here = where.at(positions), then here(q, k, v); token vectors: here.input(x)."
+        )
 
     def kept(self, keys: Positions) -> Int64[Tensor, " kept"]:
         """Return the slots of a KV cache that later queries of this layer can see; all others can be deleted.
@@ -306,6 +318,40 @@ class Here:
             )
         return summed(x, self._cache.encoding(scheme), own)
 
+    def __call__(
+        self,
+        q: Float[Tensor, "batch heads queries head_dim"],
+        k: Float[Tensor, "batch key_heads keys head_dim"],
+        v: Float[Tensor, "batch key_heads keys value_dim"],
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
+        increments: Float[Tensor, "batch increment_heads keys *increment_features"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Map queries and keys and attend: `attention(*query_key(q, k), v)`, where there is no KV cache.
+
+        Args:
+            q, k: queries and keys as they were projected, not mapped.
+            increments: those of `increments(x)`.
+            causal, mask, gates, dropout, engine: as in `attention`.
+
+        Raises:
+            SettingError: If queries and keys, which a scheme maps, have positions of their own: keys of a KV cache are
+                mapped already, and would be mapped twice. Or as `query_key` and `attention` raise it.
+            ShapeError, PositionError: As `query_key` and `attention` raise them.
+        """
+        if self.keys is not self.queries and self.where.query_key is not None:
+            raise SettingError(
+                "here(q, k, v) maps all keys, but these are bound at positions of their own, as those of a KV cache "
+                "are, which are mapped already.\n"
+                "Map what is new, and attend: q, new = here.query_key(q, k); here.attention(q, all_keys, all_values)."
+            )
+        q, k = self.query_key(q, k, increments=increments)
+        return self.attention(q, k, v, causal=causal, mask=mask, gates=gates, dropout=dropout, engine=engine)
+
     def query_key(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
@@ -369,6 +415,8 @@ class Here:
         engine: Engine = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute softmax attention with bias, masks and sink. It does not map q and k: call `query_key` before.
+
+        Without a KV cache, `here(q, k, v)` does both.
 
         Args:
             causal: mask keys that are later than the query.

@@ -46,7 +46,7 @@ class SelfExtend(RegionMap):
         >>> from whatwhere import Rotary, Where
         >>> where = Where(SelfExtend(Rotary(head_dim=4), window=512, group_size=8))
         >>> here, q = where.at(3), torch.ones(1, 2, 3, 4)
-        >>> here.attention(*here.query_key(q, q), q).shape
+        >>> here(q, q, q).shape
         torch.Size([1, 2, 3, 4])
     """
 
@@ -111,7 +111,7 @@ class DualChunk(RegionMap):
         >>> from whatwhere import Rotary, Where
         >>> where = Where(DualChunk(Rotary(head_dim=4), chunk_size=3072, max_distance=4095))
         >>> here, q = where.at(3), torch.ones(1, 2, 3, 4)
-        >>> here.attention(*here.query_key(q, q), q).shape
+        >>> here(q, q, q).shape
         torch.Size([1, 2, 3, 4])
     """
 
