@@ -33,7 +33,7 @@ LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="
 GUIDES = {
     "my-model", "kv-cache-packing-padding", "alibi-flexattention", "extend-context", "which-scheme", "my-scheme",
     "broken-tokens", "add-remove-tokens", "pair-layout", "transformers",
-    "check-a-port", "many-gpus", "many-runs", "token-tables",
+    "check-a-model", "check-a-port", "many-gpus", "many-runs", "token-tables",
 }  # fmt: skip
 PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.read_text(encoding="utf-8")]
 CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))

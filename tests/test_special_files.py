@@ -37,7 +37,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "a link to a pipe": lambda path: (os.mkfifo(path.with_name("pipe")), path.symlink_to("pipe")),
 }
 INPUTS = [
-    "inspect X", "inspect M --text X", "diff X M", "diff M X", "convert X OUT --dtype bfloat16", "map X --out OUT.svg",
+    "inspect X", "check X", "inspect M --text X", "diff X M", "diff M X", "convert X OUT --dtype bfloat16",
+    "map X --out OUT.svg", "extend X OUT --to 99",
     "resize X OUT --add-token a", "trim X OUT --corpus T", "neighbors X cat",
     "encode --file X", "encode cat --tokenizer X", "ask X Max(1)", "golden X --out OUT", "verify X M",
     "tables X --out OUT", "compare none --task text --file X --out OUT",

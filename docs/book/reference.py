@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         ),
     ),
     "frequencies": ("Frequencies", ("frequencies",)),
-    "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "patch", "probe")),
+    "models": ("Models", ("read", "Checkpoint", "inspect", "check", "from_huggingface", "patch", "probe")),
     "analysis": ("Analysis", ("neighbors", "analogy", "analysis", "show", "export")),
     "compare": ("Compare", ("compare", "comparison")),
     "testing": ("Testing", ("testing",)),

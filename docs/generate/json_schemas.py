@@ -21,6 +21,7 @@ from whatwhere.models.golden import Golden
 from whatwhere.report.comparison import ComparedRecord
 from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord
+from whatwhere.report.lint import CheckRecord
 from whatwhere.report.paper import WrittenFiles
 from whatwhere.report.probe import ProbeRecord
 from whatwhere.report.tokens import MapFacts
@@ -48,6 +49,7 @@ PRINTED: Mapping[str, Any] = {
     "encode": Walkthrough,
     "schemes": list[SchemeDescription],
     "inspect": InspectionRecord,
+    "check": CheckRecord,
     "diff": DifferenceRecord,
     "probe": ProbeRecord,
     "neighbors": Neighbors,
@@ -56,6 +58,7 @@ PRINTED: Mapping[str, Any] = {
     "map": MapFacts,
     "studio": OpenedPage | ExportedPage,
     "resize": Report,
+    "extend": Report,
     "trim": Report,
     "repair": Report,
     "convert": Report,

@@ -6,6 +6,7 @@ from whatwhere import errors as errors
 from whatwhere import reference as reference
 from whatwhere import testing as testing
 from whatwhere.analysis.inspection import inspect as inspect
+from whatwhere.analysis.lint import check as check
 from whatwhere.analysis.token_neighbors import analogy as analogy
 from whatwhere.analysis.token_neighbors import neighbors as neighbors
 from whatwhere.comparison import compare as compare

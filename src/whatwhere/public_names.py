@@ -33,7 +33,7 @@ _ELSEWHERE = {
     "positions.append(step) and keys and values that you concatenate, for there is no cache class": "kvcache cache"
     " dynamiccache staticcache slidingwindowcache",
     "ww.read(path)": "load open loadmodel frompretrained readmodel",
-    "whatwhere.surgery": "resize trim repair convert resizecheckpoint trimcheckpoint repaircheckpoint",
+    "whatwhere.surgery": "resize extend trim repair convert resizecheckpoint trimcheckpoint repaircheckpoint",
 }
 """What to write instead of names that people try: in lower case, without underscores."""
 

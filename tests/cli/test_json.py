@@ -21,14 +21,16 @@ READING = {
     "encode": "encode Max(1,6,2)",
     "schemes": "schemes",
     "inspect": "inspect IN/model",
+    "check": "check IN/model",
     "probe": "probe opt",
     "neighbors": "neighbors IN/model w3",
     "analogy": "analogy IN/model w1 w2 w3",
     "similarity": "similarity IN/model w1 w2",
+    "extend": "extend IN/model OUT/new --to 256",
     "verify": "verify OUT/golden OUT/golden/golden.safetensors",
     "doctor": "doctor",
 }
-"""The commands that `reliability.commands` lacks, for they write nothing, or much."""
+"""The commands that `reliability.commands` lacks, for they write nothing, or much, or load transformers."""
 OTHER_FORMS = {"studio": ["studio", "--export", "OUT/nothing.html"]}
 """Commands that print something else too."""
 

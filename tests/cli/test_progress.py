@@ -81,6 +81,7 @@ def donor(tmp_path: Path) -> Path:
 
 WRITE: dict[str, tuple[str, ...]] = {
     "resize": ("--multiple-of", "64"),
+    "extend": ("--to", "4096"),
     "trim": ("--corpus", "CORPUS"),
     "repair": (),
     "convert --layout": ("--layout", "interleaved"),

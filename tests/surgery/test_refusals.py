@@ -31,6 +31,14 @@ resize(of("llama", pad_token_id=33, tokenizer=False), vocab_size=32) ->
     CheckpointError: pad_token_id of config.json is 33, but 32 rows have the ids 0..31
 resize(of("moshi"), vocab_size=64) -> CheckpointError: rows more than its output projection
 resize(of("mllama_text_model"), vocab_size=64) -> CheckpointError: rows more than its output projection
+extend(to=64) -> SettingError: --to 64 is not longer than the trained length, 64
+extend(to=128, scaling="longrope") -> SettingError: knows only: linear, dynamic, yarn, llama3
+extend(file, to=128) -> CheckpointError: does not end in .safetensors
+extend(without_config, to=128) -> CheckpointError: no config.json, which extend changes
+extend(of("gpt2"), to=128) -> SettingError: Learned positions: whatwhere resize --positions
+extend(of("bloom"), to=128) -> SettingError: ALiBi and T5's bias need nothing
+extend(of("llama", rope_parameters=LINEAR), to=128) -> SettingError: scaled already, by Linear(factor=2.0), which yarn
+extend(of("llama", rope_parameters=LINEAR), to=128, scaling="linear") -> SettingError: is scaled already
 trim() -> SettingError: needs texts or ids
 trim(keep_ids=[1], corpus=[empty]) -> SettingError: either --corpus
 trim(keep_ids=[]) -> TokenError: trim got no ids
@@ -65,6 +73,8 @@ format("projector", dtype="float16") -> SettingError: Omit --dtype
 format("projector", without_tokenizer) -> CheckpointError: Use --format safetensors
 """
 
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+
 
 @pytest.fixture
 def names(save: Save, tmp_path: Path) -> dict[str, Any]:
@@ -88,19 +98,22 @@ def names(save: Save, tmp_path: Path) -> dict[str, Any]:
     def by_kind(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda kind, path=folder, **settings: function(path, out, kind, **settings)
 
-    for name in ("without_tokenizer", "with_prefix"):
+    for name in ("without_tokenizer", "without_config", "with_prefix"):
         (tmp_path / name).mkdir()
         for path in folder.iterdir():
             (tmp_path / name / path.name).write_bytes(path.read_bytes())
     (tmp_path / "without_tokenizer" / "tokenizer.json").unlink()
+    (tmp_path / "without_config" / "config.json").unlink()
     prefixed = models.BPE({"a": 0, "##b": 1, "ab": 2}, [("a", "##b")], continuing_subword_prefix="##")
     Tokenizer(prefixed).save(str(tmp_path / "with_prefix" / "tokenizer.json"))
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
     Tokenizer(models.WordLevel({})).save(str(tmp_path / "no_tokens"))
-    paths = {name: tmp_path / name for name in ("without_tokenizer", "with_prefix", "empty", "binary", "no_tokens")}
+    names = ("without_tokenizer", "without_config", "with_prefix", "empty", "binary", "no_tokens")
+    paths = {name: tmp_path / name for name in names}
     return {
         **paths, "folder": folder, "file": file, "of": of, "resize": operation(surgery.resize_checkpoint),
+        "extend": operation(surgery.extend_checkpoint), "LINEAR": LINEAR,
         "trim": operation(surgery.trim_checkpoint), "repair": operation(surgery.repair_checkpoint),
         "move": by_kind(surgery.move_to_tokenizer), "layout": by_kind(surgery.convert_layout),
         "dtype": by_kind(surgery.convert_dtype), "format": by_kind(surgery.convert_format),

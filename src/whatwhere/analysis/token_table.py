@@ -132,7 +132,7 @@ def sizes(subject: Subject) -> Sizes:
         tensors=len(entries),
         parts=parts,
         dim=table.shape[1] if table else None,
-        **_of_tokens(subject, table.shape[0] if table else None),
+        **rows_and_tokens(subject, table.shape[0] if table else None),
         guessed=checkpoint.names.guessed,
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
@@ -184,7 +184,7 @@ def _configured(subject: Subject) -> Sizes:
     ]
     return Sizes(
         parameters=counted.total, bytes=None, tensors=0, parts=parts, dim=dim,
-        **_of_tokens(subject, description.vocab_size), guessed=False, tied=description.tied,
+        **rows_and_tokens(subject, description.vocab_size), guessed=False, tied=description.tied,
         model_type=description.model_type, initial_scale=None, from_configuration=True,
     )  # fmt: skip
 
@@ -197,7 +197,7 @@ def _part(
     return SizeOfPart(part, name, shape, dtype, of[0], share, bytes[0] or None, share_of_bytes)
 
 
-def _of_tokens(subject: Subject, rows: int | None) -> dict[str, Any]:
+def rows_and_tokens(subject: Subject, rows: int | None) -> dict[str, Any]:
     """Return the fields of Sizes on rows and tokens; an id that no token has is ""."""
     words, ids = subject.checkpoint.words, None
     if words is not None and rows is not None:

@@ -215,7 +215,7 @@ _AGAIN = "Run the same command again."
 _KEPT = {
     **dict.fromkeys(("compare", "demo"), "What is finished is kept; run the same command again to resume."),
     **dict.fromkeys(
-        ("resize", "trim", "repair", "convert", "map", "golden"),
+        ("resize", "extend", "trim", "repair", "convert", "map", "golden"),
         "An output is whole or not there: run the same command again to start over.",
     ),
 }

@@ -1,4 +1,4 @@
-"""The commands resize, trim, repair and convert, which write changed checkpoints."""
+"""The commands resize, extend, trim, repair and convert, which write changed checkpoints."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -79,6 +79,25 @@ def resize(
         align=align,
         force=force,
     )
+
+
+@_writes
+def extend(
+    path: Model,
+    out: Out,
+    to: Annotated[int, Option(help="New length, in tokens.", min=2)],
+    scaling: Annotated[str, Option(help="RoPE scaling: linear, dynamic, yarn or llama3.")] = "yarn",
+    force: Force = False,
+) -> Any:
+    """Write a checkpoint whose configuration has a RoPE scaling for longer texts, and probe both configurations.
+
+    The scaling is written in the forms of transformers 4 and 5. A configuration that would then be read otherwise in
+    more than its length is refused, and so is another scaling than a model has. All tensors are copied byte for byte.
+    If transformers is installed, a tiny random model of each configuration shows its frequencies before and after.
+
+    Example: whatwhere extend path/to/model path/to/new --to 16384 --scaling yarn
+    """
+    return _surgery().extend_checkpoint(path, out, to=to, scaling=scaling, force=force)
 
 
 @_writes

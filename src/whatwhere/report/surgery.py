@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from whatwhere.escape import shown_token
+from whatwhere.records import Missing
 from whatwhere.report.section import Part, Table
-from whatwhere.report.text import count, percent
+from whatwhere.report.text import count, number, percent
 from whatwhere.surgery.report import (
     Cast,
+    Extended,
     Measured,
     Repaired,
     RepairedTable,
@@ -18,6 +21,9 @@ from whatwhere.surgery.report import (
     TableRows,
     Trimmed,
 )
+
+if TYPE_CHECKING:
+    from whatwhere.models.probe.findings import ProbedRotation
 
 _EXAMPLES = 8
 _MADE_OF = {
@@ -83,9 +89,24 @@ def _measurements(measured: Measured) -> Iterator[tuple[str, object]]:
                 }
                 known = [f"{name} {value:.6g}" for name, value in values.items() if value is not None]
                 yield "token table", ", ".join(known)
+        case Extended():
+            yield (
+                "length",
+                f"{measured.length:,}, trained {measured.trained:,}: {measured.scaling}, {measured.factor:g}",
+            )
+            for when, found in (("before", measured.before), ("after", measured.after)):
+                rotations = found.missing if isinstance(found, Missing) else "; ".join(map(_rotation, found))
+                yield f"probed {when}", rotations or "no rotation"
         case Repaired():
             for repaired in measured.tables:
                 yield from _repaired(repaired)
+
+
+def _rotation(found: "ProbedRotation") -> str:
+    both = (found.frequencies, found.far_frequencies)
+    near, far = (" to ".join(number(each, 5) for each in part[:: max(len(part) - 1, 1)]) for part in both)
+    beyond = f", in long texts {far}" if far else ""
+    return f"{near} radians for each position{beyond}, times {number(found.magnitude, 5)}"
 
 
 def _repaired(table: RepairedTable) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from whatwhere.surgery.convert import convert_format as convert_format
 from whatwhere.surgery.convert import convert_layout as convert_layout
 from whatwhere.surgery.repair import repair_checkpoint as repair_checkpoint
 from whatwhere.surgery.report import Report as Report
+from whatwhere.surgery.resize import extend_checkpoint as extend_checkpoint
 from whatwhere.surgery.resize import resize_checkpoint as resize_checkpoint
 from whatwhere.surgery.retokenize import move_to_tokenizer as move_to_tokenizer
 from whatwhere.surgery.trim import read_ids as read_ids

@@ -1,9 +1,14 @@
 """Reports of surgery: changed tensors and measurements."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.safetensors import Part
+from whatwhere.records import Missing
+
+if TYPE_CHECKING:
+    from whatwhere.models.probe.findings import ProbedRotation
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,19 @@ class Repaired:
     tables: tuple[RepairedTable, ...]
 
 
-Measured = Resized | Trimmed | Retokenized | Cast | Repaired
+@dataclass(frozen=True)
+class Extended:
+    """Measurements of `extend`: the lengths, and what a probe measured of tiny models of both configurations."""
+
+    scaling: str
+    trained: int
+    length: int
+    factor: float
+    before: "tuple[ProbedRotation, ...] | Missing"
+    after: "tuple[ProbedRotation, ...] | Missing"
+
+
+Measured = Resized | Trimmed | Retokenized | Cast | Repaired | Extended
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Resize the vocabulary or the position table of a checkpoint."""
+"""Resize the vocabulary or the position table of a checkpoint, or extend the length of a rotary one."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,13 @@ from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.names import is_per_layer
+from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.keys import Json
+from whatwhere.models.configuration.model_types import Rope, find_model_type, nested_text
+from whatwhere.models.configuration.read import from_huggingface
+from whatwhere.models.configuration.rotary import ORIGINAL
 from whatwhere.surgery.changed_copy import ChangedCopy, as_json
-from whatwhere.surgery.report import Report, Resized, RowStatistics, TableRows
+from whatwhere.surgery.report import Extended, Report, Resized, RowStatistics, TableRows
 from whatwhere.surgery.selection import (
     change_added_tokens,
     ids_in_configs,
@@ -255,3 +260,110 @@ def _interpolate(copy: ChangedCopy, positions: int, rule: "Rule", align: "Align"
         copy.compute(entry, partial(make, entry), what, (positions + offset, entry.shape[1]))
     recompute_buffers(copy, length, positions, offset)
     return length, offset
+
+
+# The length of a rotary model
+
+
+SCALINGS: Mapping[str, str] = {
+    "linear": "rotary-linear", "dynamic": "rotary-dynamic-ntk", "yarn": "rotary-yarn", "llama3": "rotary-llama3",
+}  # fmt: skip
+"""A rope_type that `extend_checkpoint` writes -> its scheme."""
+
+
+def extend_checkpoint(
+    path: str | Path, out: str | Path, *, to: int, scaling: str = "yarn", force: bool = False
+) -> Report:
+    """Write a checkpoint whose configuration has a RoPE scaling for longer texts; all tensors stay as they are.
+
+    The scaling is written as `rope_parameters` and as `rope_scaling`, of transformers 5 and 4, with the factor of the
+    new and the trained length. Read again, the configuration must differ in nothing else. A tiny random model of each
+    configuration is probed, if transformers is installed. What the weights do at that length is not measured.
+
+    Args:
+        path: a folder with config.json.
+        to: the new length, in tokens.
+        scaling: one of SCALINGS; that of the model if it is scaled already, whose other settings are kept.
+    """
+    require_choice("extend", "scaling", scaling, tuple(SCALINGS))
+    copy = ChangedCopy(path, out, force)
+    config = copy.json("config.json")
+    if config is None:
+        raise CheckpointError(f"{copy.path} has no config.json, which extend changes.\nPass the folder of a model.")
+    before = from_huggingface(config)
+    original = _trained_length(before, scaling)
+    if to <= original:
+        raise SettingError(f"--to {to:,} is not longer than the trained length, {original:,}.\nPass a larger number.")
+    changed = _with_scaling(config, before, scaling, original, to)
+    after = from_huggingface(changed)
+    scalings = [plan.scaling for plan in after.query_key if plan is not None and plan.scaling is not None]
+    made = scalings and all(each.scheme == SCALINGS[scaling] for each in scalings)
+    if not made or _without_length(before) != _without_length(after):
+        raise SettingError(
+            f"with a {scaling} scaling this configuration of {before.model_type!r} would change in more than its "
+            "length, or not at all.\nEdit config.json by hand, and compare: whatwhere diff, whatwhere check."
+        )
+    copy.files["config.json"] = as_json(changed)
+    tokenizer = copy.json("tokenizer_config.json") or {}
+    if tokenizer.get("model_max_length") == before.max_length:
+        copy.files["tokenizer_config.json"] = as_json({**tokenizer, "model_max_length": to})
+    if scaling == "dynamic":
+        copy.notes.append(f"max_position_embeddings stays {original:,}, beyond which dynamic scaling begins")
+    copy.notes.append("what the weights do at this length is not measured: score long texts, or train on some")
+    from whatwhere.models.probe.differences import rotations  # which imports torch
+
+    measured = Extended(scaling, original, to, scalings[0].settings["factor"], rotations(config), rotations(changed))
+    return copy.write("extend", lambda: measured)
+
+
+def _trained_length(model: Description, scaling: str) -> int:
+    plans = [plan for plan in model.query_key if plan is not None]
+    if not plans:
+        raise SettingError(
+            f"no layer of this {model.model_type!r} rotates queries and keys, so no RoPE scaling extends it.\n"
+            "Learned positions: whatwhere resize --positions. ALiBi and T5's bias need nothing."
+        )
+    scaled = [plan.scaling for plan in plans if plan.scaling is not None]
+    for each in scaled:
+        if each.scheme != SCALINGS[scaling] or "original_length" not in each.settings:
+            raise SettingError(
+                f"this model is scaled already, by {each}, which {scaling} would contradict.\nPass the --scaling that "
+                "it has, if that is dynamic, yarn or llama3; or begin from a configuration without."
+            )
+    lengths = {each.settings["original_length"] for each in scaled} or {model.max_length}
+    if len(lengths) > 1 or None in lengths:
+        raise SettingError("the trained length is not known.\nWrite it in config.json, as max_position_embeddings.")
+    return int(lengths.pop())
+
+
+def _with_scaling(config: Json, model: Description, scaling: str, original: int, to: int) -> Json:
+    key, text = nested_text(config)
+    if key:
+        return {**config, key: _with_scaling(text, model, scaling, original, to)}
+    kind = find_model_type(model.model_type)
+    rope, newer = kind.rope or Rope(), config.get("rope_parameters")
+    own = {"rope_type": scaling, "type": scaling, "factor": to / original}
+    own |= {ORIGINAL: original} if scaling in ("yarn", "llama3") else {}
+    usual = {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if scaling == "llama3" else {}
+    one = {**usual, **(newer or config.get("rope_scaling") or {}), **own}
+    if rope.by_type and newer:  # one set for each type of layers
+        sets = {label: {**usual, **old, **own} if rope.sets[label].scaled else old for label, old in newer.items()}
+        changed = {**config, "rope_parameters": sets}
+    elif rope.by_type:
+        changed = {**config, "rope_scaling": one}
+    else:
+        one["rope_theta"] = next(plan.settings["theta"] for plan in model.query_key if plan is not None)
+        beside = rope.sets[""].theta_key
+        changed = {**config, "rope_parameters": one, **({beside: one["rope_theta"]} if beside else {})}
+        changed |= {"rope_scaling": one} if rope.reads_rope_scaling else {}
+    if scaling != "dynamic" and model.max_length is not None:
+        names = kind.names_of(model.part)["max_length"]
+        changed = dict(with_position_count(changed, model.max_length, to))
+        changed[next((name for name in names if changed.get(name) is not None), names[0])] = to
+    return changed
+
+
+def _without_length(model: Description) -> Description:
+    """Return a description without what a scaling may change."""
+    plans = tuple(plan and plan.with_settings(scaling=None) for plan in model.query_key)
+    return replace(model, query_key=plans, max_length=None, scales=(), notes=())

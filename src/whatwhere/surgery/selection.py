@@ -138,7 +138,7 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
     if table is None:
         raise CheckpointError(
             f"{checkpoint.path} has no table of learned positions, so there is none to interpolate.\nRotary positions "
-            "are extended by RoPE scaling in the configuration, such as YaRN; ALiBi needs nothing."
+            "are extended by RoPE scaling: whatwhere extend. ALiBi needs nothing."
         )
     checkpoint.require_stored([table])
     shape, suffix = checkpoint.entry(table).shape, next(one for one in POSITIONS if _has_suffix(table, [one]))

@@ -81,14 +81,18 @@ def _is_id_key(key: object) -> bool:
     return named or key.endswith((*_ENDS, *_MAPS))
 
 
-def token_ids(config: Mapping[str, Any], rows: int) -> dict[str, list[int]]:
-    """Return the ids below `rows` that a configuration names, by key."""
+def token_ids(config: Mapping[str, Any], rows: int, outside: bool = False) -> dict[str, list[int]]:
+    """Return the ids below `rows` that a configuration names, by key; or those `outside`, but for -1, which is none."""
+
+    def matches(number: int) -> bool:
+        return not -1 <= number < rows if outside else 0 <= number < rows
+
     ids_of: dict[str, list[int]] = {}
     for part in nested_configs(config, rows):
         for key, value in part.items():
             ids: list[int] = []
             if _is_id_key(key):
-                _mapped(key, value, lambda n, ids=ids: ids.append(n) if 0 <= n < rows else None)  # type: ignore[misc]
+                _mapped(key, value, lambda n, ids=ids: ids.append(n) if matches(n) else None)  # type: ignore[misc]
             if ids:
                 ids_of.setdefault(key, []).extend(ids)
     return ids_of

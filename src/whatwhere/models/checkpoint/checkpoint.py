@@ -324,13 +324,13 @@ class Checkpoint:
 
     @cached_property
     def _tied_by_configuration(self) -> bool | None:
-        """Whether the configuration, or else its type, ties the two tables; None if unknown, and in GGUF."""
+        """Whether the configuration or its type ties the tables, if its code can; None if unknown, and in GGUF."""
         if self.config is None or self.format == "gguf":
             return None
         try:
-            return self.description.tied if (stated := stated_tie(self.config)) is None else stated
+            return self.description.tied
         except WhatWhereError:  # a model type that is not known or not supported
-            return None
+            return stated_tie(self.config)
 
     @cached_property
     def position_offset(self) -> int | None:

@@ -1,20 +1,28 @@
 """Compare what a probe measured with what the registry reads from the same configuration."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.models.checkpoint.tokenizer_files import quiet
 from whatwhere.models.configuration.description import Description, Plan
-from whatwhere.models.probe.findings import NONE, NOT_MEASURED, SCALED, FeatureMap, Layer, Probe, Span
+from whatwhere.models.configuration.keys import Json
+from whatwhere.models.probe import probe
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, SCALED, FeatureMap, Layer, Probe, ProbedRotation, Span
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
+from whatwhere.models.probe.tiny import model_to_probe
 from whatwhere.position.positions import Positions
+from whatwhere.records import Missing
 from whatwhere.where.binding import Where
 
 if TYPE_CHECKING:
@@ -61,6 +69,24 @@ def differences_of_parts(found: Probe, read: Callable[[str | None], Description]
             if _layers_of_part(found, encoder):  # that of BigBird-Pegasus makes its attention anew in each pass
                 listed = [*differences(found, encoder), *listed]
     return listed
+
+
+def rotations(config: Json) -> tuple[ProbedRotation, ...] | Missing:
+    """Return how a tiny random model of a configuration rotates, each different rotation once; or why it is not known.
+
+    Frequencies are those of the configuration, whose head_dim the tiny model has.
+    """
+    with TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        try:
+            model, _ = model_to_probe(folder)
+            with quiet():
+                found = probe(model)
+        except WhatWhereError as problem:
+            return Missing(" ".join(str(problem).replace(folder, "config.json").split()).removesuffix("."))
+    layers = [(each.query.frequencies, each.query.far_frequencies, (each.magnitude or 1.0,)) for each in found.layers]
+    rounded = [tuple(tuple(float(f"{one:.5g}") for one in part) for part in each) for each in layers if each[0]]
+    return tuple(ProbedRotation(near, far, magnitude) for near, far, (magnitude,) in dict.fromkeys(rounded))
 
 
 def _layers_of_part(found: Probe, description: Description) -> list[tuple[int, Layer]]:

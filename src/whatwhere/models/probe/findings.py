@@ -100,3 +100,12 @@ class Probe:
     notes: tuple[str, ...]  # what was not measured, with the reason
     torch: str
     transformers: str
+
+
+@dataclass(frozen=True)
+class ProbedRotation:
+    """How the queries of one layer or more rotate, in radians per position, by pair, to five digits."""
+
+    frequencies: tuple[float, ...]  # of short texts
+    far_frequencies: tuple[float, ...]  # of long texts, where they differ
+    magnitude: float  # by which queries and keys are multiplied
