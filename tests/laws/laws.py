@@ -177,8 +177,8 @@ class OneLayer(nn.Module):
     def forward(self, x: Tensor, p: ww.Positions) -> Tensor:
         here = self.where.at(p)
         heads = here.input(x).unflatten(-1, (2, -1)).transpose(1, 2)
-        q, k = here.query_key(heads, heads[:, :1].flip(-1), increments=here.increments(x))
-        return here.attention(q, k, heads[:, 1:], gates=here.gates(x))
+        content = {"increments": here.increments(x), "gates": here.gates(x)}
+        return here(heads, heads[:, :1].flip(-1), heads[:, 1:], **content)
 
 
 def gradients_are_right(where: ww.Where, p: ww.Positions, dim: int) -> None:
