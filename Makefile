@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 TORCH_PIN := $(shell grep -i '^torch==' constraints.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PIP_AUDIT := 2.10.1
+GPU_PYTHON ?= 3.12
+GPU_PEERS := liger-kernel==0.8.5
+FOR_GPU = --only-binary=:all: --python-version $(GPU_PYTHON) --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export HF_HUB_OFFLINE := 1
 # Installing compiles the kernels, so the package is installed again when one has changed.
@@ -27,7 +30,7 @@ apt = { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq upd
 without = { echo "$(1)"; [ -z "$$CI" ]; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow oldest latest newest tag lock audit cuda format docs site interfaces pictures page browser firefox release-check clean
+.PHONY: help demo test lint types tests coverage slow oldest latest newest tag lock audit cuda gpu gpu-wheels format docs site interfaces pictures page browser firefox release-check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -82,6 +85,15 @@ tag: ## fail unless TAG is that of this version
 
 cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)
 	$(PYTEST) -m cuda
+
+# Without an environment of its own: the machine's Python has a PyTorch that fits its GPU.
+gpu: ## on a GPU, without a network: its tests, then the benchmark in order of worth, nine minutes in all; again to go on
+	$(PYTHON) -m benchmarks.gpu $(if $(OUT),--out $(OUT))
+
+# For the GPU's machine: Linux on x86_64. Liger needs nothing but the PyTorch that is there.
+gpu-wheels: $(BIN)/python ## fetch the packages that make gpu unpacks, into build/wheels (GPU_PYTHON=3.12: of that Python)
+	$(PIP) download --dest build/wheels $(FOR_GPU) -r release/gpu.txt
+	$(PIP) download --dest build/wheels $(FOR_GPU) --no-deps $(GPU_PEERS)
 
 format: $(VENV)/dev.stamp ## format the code and fix what lint can fix
 	$(BIN)/ruff check --fix .

@@ -10,6 +10,7 @@ numerics.py    sampled inputs, and errors against float64
 peers.py       the other packages
 measure.py     one variant: errors, times, peaks
 run.py         all cases, each regime of allocation in a process of its own (worker.py)
+gpu.py         tests and benchmark on a machine with a GPU and no network (make gpu), in order of worth (worth.py)
 records.py     what is measured, as types: lines between processes, and the file of results
 store.py       the file of results (results/)
 machine.py     processor, versions, digest of the code

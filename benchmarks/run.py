@@ -1,15 +1,18 @@
-"""All cases: each regime in a process of its own, each case kept as soon as it is done."""
+"""All cases: each regime in a process of its own, each case kept as soon as it is done, on a GPU each variant."""
 
 import json
+import math
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from threading import TIMEOUT_MAX, Timer
 from time import perf_counter
 
 import torch
@@ -42,6 +45,8 @@ def bench(
     seconds: float = 10.0,
     out: Path | None = None,
     progress: bool = False,
+    variants: Sequence[str] | None = None,
+    ends: float = math.inf,
 ) -> Results:
     """Measure whatwhere and its peers.
 
@@ -51,9 +56,11 @@ def bench(
         threads: number of PyTorch's threads.
         device: `cpu` or `cuda`.
         seconds: for the rounds of one variant under one regime; slow candidates take more.
-        out: a file that keeps every finished case; if it exists, what is missing in it is measured, and what was
-            measured on other code is measured again.
+        out: a file that keeps every finished case, on a GPU every finished variant; if it exists, what is missing in it
+            is measured, and what was measured on other code is measured again.
         progress: show it on standard error.
+        variants: names of the only ones that are measured; None is all.
+        ends: the time by `perf_counter` at which it stops, with what is finished.
 
     Returns:
         What the file of results holds, of these cases.
@@ -84,12 +91,19 @@ def bench(
     }
     store = Store(out, empty)
     identity = code()
-    missing = [case for case in chosen if not store.has(case.name, identity)]
-    display = Display(sum(len(case.variants(scale)) * len(_regimes(case, scale)) for case in missing), progress)
+    all_of = {case.name: [variant.name for variant in case.variants(scale)] for case in chosen}
+    due: dict[str, list[str]] = {}
+    for name, every in all_of.items():
+        done = store.measured(name, identity)
+        due[name] = [each for each in every if each not in done and (variants is None or each in variants)]
+    missing = [case for case in chosen if due[case.name]]
+    display = Display(sum(len(due[case.name]) * len(_regimes(case, scale)) for case in missing), progress)
     with display.progress:
         for number, case in enumerate(missing):
-            began = perf_counter()
-            store.keep(case.name, _record(case, scale, seconds, display, identity))
+            if (began := perf_counter()) >= ends:
+                break
+            keep = partial(store.keep, case.name, order=all_of[case.name])
+            keep(_record(case, scale, seconds, display, identity, due[case.name], keep, ends))
             display.finished_case(case.name, number + 1, len(missing), perf_counter() - began)
     selected = {case.name for case in chosen}
     kept = {name: record for name, record in store.results["cases"].items() if name in selected}
@@ -123,29 +137,42 @@ def _regimes(case: Case, scale: Scale) -> tuple[str, ...]:
     return case.regimes_on(scale.device)[: 1 if scale.quick else None]
 
 
-def _record(case: Case, scale: Scale, seconds: float, display: Display, identity: str) -> CaseRecord:
-    date, start = datetime.now(UTC).isoformat(timespec="seconds"), load()
+def _record(
+    case: Case,
+    scale: Scale,
+    seconds: float,
+    display: Display,
+    identity: str,
+    names: Sequence[str],
+    keep: Callable[[CaseRecord], None],
+    ends: float,
+) -> CaseRecord:
     regimes: dict[str, list[Line]] = {}
-    unavailable: dict[str, str] = {}
+    record: CaseRecord = {
+        "code": identity,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load": {"start": load(), "end": None},
+        "unavailable": {},
+        "variants": [],
+    }
+    own = _regimes(case, scale)
     # The first regime measures errors and peaks for all: fresh memory is counted whole.
-    for number, regime in enumerate(_regimes(case, scale)):
+    for number, regime in enumerate(own):
         display.at(case.name, regime)
-        request = Request(case.name, regime, seconds, once=number == 0, scale=scale)
+        request = Request(case.name, regime, seconds, once=number == 0, scale=scale, variants=tuple(names))
         lines = regimes[regime] = []
         try:
-            for line in _here(case, scale) if scale.quick else _in_a_process(request):
+            for line in _here(case, scale, names, ends) if scale.quick else _in_a_process(request, ends):
                 lines.append(line)
                 display.finished_variant()
+                if len(own) == 1:
+                    keep({**record, "load": {**record["load"], "end": load()}, "variants": joined(regimes)})
         except Unavailable as why:
             del regimes[regime]
-            unavailable[regime] = str(why)
-    return {
-        "code": identity,
-        "date": date,
-        "load": {"start": start, "end": load()},
-        "unavailable": unavailable,
-        "variants": joined(regimes),
-    }
+            record["unavailable"][regime] = str(why)
+    if len({len(lines) for lines in regimes.values()}) > 1:  # time was up: what not all regimes have is not kept
+        regimes = {name: lines[: min(map(len, regimes.values()))] for name, lines in regimes.items()}
+    return {**record, "load": {**record["load"], "end": load()}, "variants": joined(regimes)}
 
 
 def joined(regimes: Mapping[str, Sequence[Line]]) -> list[VariantRecord]:
@@ -185,10 +212,11 @@ def joined(regimes: Mapping[str, Sequence[Line]]) -> list[VariantRecord]:
     return variants
 
 
-def _here(case: Case, scale: Scale) -> Iterator[Line]:
+def _here(case: Case, scale: Scale, names: Sequence[str], ends: float) -> Iterator[Line]:
     with _threads(scale.threads):
         for variant in case.variants(scale):
-            yield measure(variant, scale, QUICK, once=True)
+            if variant.name in names and perf_counter() < ends:
+                yield measure(variant, scale, QUICK, once=True)
 
 
 @contextmanager
@@ -201,7 +229,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _in_a_process(request: Request) -> Iterator[Line]:
+def _in_a_process(request: Request, ends: float = math.inf) -> Iterator[Line]:
     threads = str(request.scale.threads)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
@@ -214,15 +242,19 @@ def _in_a_process(request: Request) -> Iterator[Line]:
             start_new_session=True,  # Ctrl-C is handled here
         )
         assert process.stdout is not None
+        timer = Timer(min(max(ends - perf_counter(), 0.0), TIMEOUT_MAX), process.kill)
+        timer.daemon = True
+        timer.start()
         try:
             for text in process.stdout:
                 yield _read(text)
             status = process.wait()
         finally:
+            timer.cancel()
             process.kill()
             process.wait()
             process.stdout.close()
-        if status:
+        if status and perf_counter() < ends:
             errors.seek(0)
             raise _ended(request, status, errors.read())
 

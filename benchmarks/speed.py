@@ -78,16 +78,6 @@ decoding, starting and training are compared with plain PyTorch or Python. A rat
 `benchmarks/timing.py` contains all of the timing; the time of every round is in the JSON.
 """
 
-LIMITS_OF_GPU = """The targets were set for the CPU. What was missed on the GPU, and what limits it:
-
-- **rotary, lookup**: the CPU takes longer to launch a step than the GPU to run it: in three of four variants of rotary,
-  half as many bytes, in bfloat16, take whatwhere as long. torch.compile, which launches fewer kernels, is ahead of it.
-- **token-step**: likewise, and the GPU is waited for several times in a step: RowAdamW takes as long for 8,192 rows as
-  for 262,144, where it is even with torch's fused AdamW. For fewer rows take that one.
-- **attention**: blockwise attention is for the CPU; on a GPU the bias is a table of all pairs. The gradient of T5's is
-  summed by PyTorch's indexing, which sorts all pairs: `engine="flex"`, compiled, makes no table.
-"""
-
 LEFT_OUT = """## Packages without a row
 
 - **torchtune** 0.6.1 does not import beside a current torchao (`torchao.dtypes.nf4tensor` is gone), so it is in no
@@ -124,23 +114,19 @@ def _targets(by_device: Mapping[str, Results]) -> str:
         cells = []
         for device in DEVICES:
             own = [verdict for verdict in judged.get(device, []) if verdict.target == target]
-            cells.append(_worst(own))
+            cells.append(_worst(own) if target.device == device else "")
         lines.append(_line([target.case, target.candidate, target.words, *cells]))
-    return "\n".join([*lines, "", *_limits(judged.get("cpu", [])), *_limits_of_gpu(judged.get("cuda", []))]) + "\n"
+    limits = [line for device in DEVICES for line in _limits(device, judged.get(device, []))]
+    return "\n".join([*lines, "", *limits]) + "\n"
 
 
-def _limits(judged: Iterable[Verdict]) -> list[str]:
-    """Return what limits each target that was missed."""
+def _limits(device: str, judged: Iterable[Verdict]) -> list[str]:
+    """Return what limits each target that was missed on a device."""
     missed = {verdict.target: None for verdict in judged if verdict.met is False}
     if not missed:
         return []
     lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no limit is known.'}" for one in missed]
-    return ["What was missed on the CPU, and what limits it:", "", *lines, ""]
-
-
-def _limits_of_gpu(judged: Iterable[Verdict]) -> list[str]:
-    """Return what limits all that was missed there: the targets were set for the CPU."""
-    return [LIMITS_OF_GPU] if any(verdict.met is False for verdict in judged) else []
+    return [f"What was missed on the {DEVICES[device]}, and what limits it:", "", *lines, ""]
 
 
 def _worst(judged: Sequence[Verdict]) -> str:

@@ -1,7 +1,8 @@
-"""The file of results: written anew after each case, read again to resume."""
+"""The file of results: written anew after each case, on a GPU after each variant; read again to resume."""
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -40,27 +41,33 @@ class Store:
         elif path is not None:
             self._write()  # a folder that cannot be written is reported now, not after an hour
 
-    def has(self, case: str, code: str) -> bool:
-        """Return whether a case is done, on this code.
+    def measured(self, case: str, code: str) -> set[str]:
+        """Return the names of the variants of a case that were measured on this code.
 
         Args:
             case: its name.
             code: digest of the code.
         """
         record = self.results["cases"].get(case)
-        return record is not None and record["code"] == code
+        return {variant["variant"] for variant in record["variants"]} if record and record["code"] == code else set()
 
-    def keep(self, case: str, record: CaseRecord) -> None:
-        """Add a case that is done.
+    def keep(self, case: str, record: CaseRecord, order: Sequence[str]) -> None:
+        """Add what was measured of a case, to what the same code has measured of it before.
 
         Args:
             case: its name.
             record: what was measured.
+            order: the names of all its variants.
 
         Raises:
             ResultsError: If the file cannot be written.
         """
-        self.results["cases"][case] = record
+        names = {variant["variant"] for variant in record["variants"]}
+        before = self.results["cases"].get(case)
+        others = before["variants"] if before is not None and before["code"] == record["code"] else []
+        variants = [*record["variants"], *(variant for variant in others if variant["variant"] not in names)]
+        variants.sort(key=lambda variant: order.index(variant["variant"]))
+        self.results["cases"][case] = {**record, "variants": variants}
         if self.path is not None:
             self._write()
 

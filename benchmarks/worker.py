@@ -25,6 +25,7 @@ class Request:
         seconds: for the rounds of one variant.
         once: measure errors and peaks too, which one regime does for all.
         scale: size, device and threads.
+        variants: names of the only ones that are measured; None is all.
     """
 
     case: str
@@ -32,6 +33,7 @@ class Request:
     seconds: float
     once: bool
     scale: Scale
+    variants: tuple[str, ...] | None = None
 
     def as_json(self) -> str:
         """Return the request as the argument of the process."""
@@ -53,7 +55,8 @@ def read_request(text: str) -> Request:
         True
     """
     settings = json.loads(text)
-    return Request(**(settings | {"scale": Scale(**settings["scale"])}))
+    variants = None if settings["variants"] is None else tuple(settings["variants"])
+    return Request(**(settings | {"scale": Scale(**settings["scale"]), "variants": variants}))
 
 
 def main(request: Request) -> None:
@@ -76,7 +79,8 @@ def main(request: Request) -> None:
     torch.set_num_threads(scale.threads)
     budget = QUICK if scale.quick else Budget(request.seconds)
     for variant in CASES[request.case].variants(scale):
-        _write(channel, measure(variant, scale, budget, once=request.once))
+        if request.variants is None or variant.name in request.variants:
+            _write(channel, measure(variant, scale, budget, once=request.once))
 
 
 def _channel() -> TextIO:

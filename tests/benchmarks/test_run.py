@@ -48,7 +48,7 @@ def test_a_process_of_its_own_measures_under_its_regime() -> None:
 def test_regimes_have_results_of_their_own(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[tuple[str, bool]] = []
 
-    def in_a_process(request: Request) -> Any:
+    def in_a_process(request: Request, ends: float) -> Any:
         requested.append((request.regime, request.once))
         for variant in run.CASES[request.case].variants(request.scale):
             yield run.measure(variant, request.scale, run.QUICK, request.once)
@@ -63,7 +63,7 @@ def test_regimes_have_results_of_their_own(trial: dict[str, int], monkeypatch: p
 
 
 def test_a_regime_that_is_not_available_is_recorded(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_a_process(request: Request) -> Any:
+    def in_a_process(request: Request, ends: float) -> Any:
         for variant in run.CASES[request.case].variants(request.scale):
             line = run.measure(variant, request.scale, run.QUICK, request.once)
             yield run._read(json.dumps({"unavailable": "no mallopt"} if request.regime == "pooled" else line))

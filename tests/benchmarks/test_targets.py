@@ -21,6 +21,8 @@ def row(name: str, pooled: list[float], fresh: list[float], error: float = 0.0, 
     return {"candidate": name, **facts, "regimes": regimes}
 
 
+ON_GPU_ALONE = {"liger-kernel", "whatwhere, CUDA graph", "plain torch, CUDA graph"}
+
 ROWS = [
     row("limit", [1.0, 2.0, 4.0], [1.0, 1.0, 1.0], peak=1000),
     row("whatwhere", [2.0, 4.0, 4.0], [3.0, 3.0, 3.0], error=1e-3, peak=1500),
@@ -30,7 +32,7 @@ ROWS = [
 
 def results(quick: bool = False) -> dict[str, Any]:
     variant = {"variant": "one", "limit": "limit", "error": "absolute", "unit": 100, "rows": ROWS}
-    return {"settings": {"quick": quick}, "cases": {"trial": {"variants": [variant]}}}
+    return {"settings": {"quick": quick, "device": "cpu"}, "cases": {"trial": {"variants": [variant]}}}
 
 
 @pytest.mark.parametrize(
@@ -100,12 +102,22 @@ def test_nothing_is_judged_that_was_not_measured(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.case}: {t.candidate}: {t.words}")
 def test_every_target_names_variants_and_candidates_that_exist(target: Target) -> None:
-    quick, full = (CASES[target.case].variants(Scale(quick=quick, threads=2)) for quick in (True, False))
+    quick = CASES[target.case].variants(Scale(quick=True, threads=2))
+    full = CASES[target.case].variants(Scale(threads=2, device=target.device))
     judged = [number for number, variant in enumerate(full) if re.fullmatch(target.variant, variant.name)]
     assert judged
     # Small inputs have the same candidates; the variant as far from the end is of the same kind.
     names = {candidate.name for variant in quick for candidate in variant.prepare()}
+    names |= ON_GPU_ALONE if target.device == "cuda" else set()
     if target.candidate.endswith("--help") or target.case != "start":
         assert target.candidate in names
         assert target.against in names | {""}
     assert KINDS[target.kind].words.count("{against}") == bool(target.against)
+
+
+def test_each_device_has_its_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu = Target("trial", "one", "whatwhere", "slower", 1.0, device="cuda")
+    monkeypatch.setattr("benchmarks.targets.TARGETS", (on_gpu, Target("trial", "one", "whatwhere", "slower", 3.0)))
+    assert [verdict.met for verdict in verdicts(results())] == [True]
+    gpu = results() | {"settings": {"quick": False, "device": "cuda"}}
+    assert [verdict.met for verdict in verdicts(gpu)] == [False]

@@ -3,9 +3,11 @@
 `pytest -m cuda` (make cuda) is for a machine with a GPU.
 """
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -13,7 +15,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from whatwhere.kernels import backend
+
 from .device import DEVICE, MISSING
+
+PASSED = os.environ.get("WHATWHERE_TESTS_PASSED")
+"""A file of the tests that passed before on this code, which `make gpu` leaves out when it runs again."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    before = set(Path(PASSED).read_text(encoding="utf-8").splitlines()) if PASSED and Path(PASSED).exists() else set()
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in before])
+    items[:] = [item for item in items if item.nodeid not in before]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if PASSED and report.when == "call" and report.passed:
+        with Path(f"{PASSED}.new").open("a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -40,6 +59,16 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
         interpret(import_module(f"whatwhere.kernels.cuda.{name}"), monkeypatch)
     round_to_nearest(monkeypatch)
     return torch.device("cpu")
+
+
+@pytest.fixture
+def as_gpu(target: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A GPU, or the CPU in its role: all that asks for a GPU takes the CPU's tensors for its own."""
+    if target.type == "cpu":
+        monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
+        monkeypatch.setattr(backend, "_runs_on", lambda device: True)
+        monkeypatch.setattr(backend, "on_cpu", lambda name, *tensors: None)
+    return target
 
 
 def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

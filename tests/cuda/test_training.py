@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import whatwhere as ww
-from whatwhere.kernels import backend, cuda
+from whatwhere.kernels import cuda
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 
 VOCAB_SIZE, DIM, STEPS = 300, 24, 60
@@ -53,17 +53,13 @@ def train_once(device: torch.device) -> list[Tensor]:
     return [*made, layer.tokens.weight.detach(), layer.where.input.weight.grad]
 
 
-def test_the_library_runs_the_kernels_and_equals_pytorch(target, monkeypatch):
-    if target.type == "cpu":  # as if it were a GPU: all that asks for one takes the CPU's tensors for its own
-        monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
-        monkeypatch.setattr(backend, "_runs_on", lambda device: True)
-        monkeypatch.setattr(backend, "on_cpu", lambda name, *tensors: None)
+def test_the_library_runs_the_kernels_and_equals_pytorch(as_gpu, monkeypatch):
     calls = note_calls(monkeypatch)
-    fast = train_once(target)
+    fast = train_once(as_gpu)
     assert set(calls) == {"_rotate", "_embed", "_sum_by_row", "_catch_up", "_update"}
     calls.clear()
     with ww.pytorch_only():
-        slow = train_once(target)
+        slow = train_once(as_gpu)
     assert not calls
     for one, other in zip(fast, slow, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -175,3 +171,47 @@ def test_gradients_are_clipped_and_scaled(device):
     for one, other in zip(*pairs, strict=True):
         # Numbers of up to 4, whose spacing is 2.4e-7, after eight steps of at most 1e-2.
         torch.testing.assert_close(one, other, rtol=0, atol=5e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_of_row_adamw_never_waits_for_the_device(dtype, device):
+    if device.type == "cpu":
+        pytest.skip("only a GPU can be waited for; test_launches.py counts on the CPU")
+    table = ww.TokenEmbedding(VOCAB_SIZE, DIM, device=device, dtype=dtype)
+    optimizer = RowAdamW(table, lr=1e-2, **SETTINGS)
+    first, *others = [batch.to(device) for batch in batches()[:4]]
+
+    def take(ids: Tensor) -> None:
+        table(ids).square().sum().backward()
+        torch.nn.utils.clip_grad_norm_(table.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    take(first)  # what is made once for a device is made
+    take(first)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for ids in others:
+            take(ids)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+def test_rows_that_were_not_read_are_refused(device):
+    """On a GPU by `flush`, which waits, or by a later step."""
+    table = ww.TokenEmbedding(VOCAB_SIZE, DIM, device=device)
+    optimizer = RowAdamW(table, lr=1e-2, **SETTINGS)
+    for ids in batches()[:2]:
+        table(ids.to(device)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rows = torch.arange(VOCAB_SIZE, device=device)
+    table.weight.grad = torch.sparse_coo_tensor(
+        rows[None], torch.ones(VOCAB_SIZE, DIM, device=device), check_invariants=False
+    )
+    with pytest.raises(ww.errors.SettingError, match="not read through the embedding"):  # noqa: PT012
+        optimizer.step()
+        optimizer.flush()

@@ -26,6 +26,10 @@ WRONG = {
     "an id of an input layer": (
         "ww.InputLayer(10, 32, ww.Sinusoidal(32)).to(d)(torch.tensor([[3, 10]], device=d, dtype=torch.int32))"
     ),
+    "an id of a table that RowAdamW trains": (
+        "t = ww.TokenEmbedding(10, 32, device=d); o = ww.RowAdamW(t); torch.set_grad_enabled(True); "
+        "t(torch.tensor([1], device=d)).sum().backward(); o.step(); t(torch.tensor([10], device=d))"
+    ),
     "a learned position": "ww.Learned(32, max_length=8, device=d)(torch.tensor([8], device=d))",
     "a learned position of an input layer": (
         "ww.InputLayer(10, 32, ww.Learned(32, max_length=8)).to(d)(torch.zeros(1, 9, dtype=torch.int64, device=d))"

@@ -16,6 +16,7 @@ Golub and Welsch 1969, https://doi.org/10.1090/S0025-5718-69-99647-1.
 from dataclasses import dataclass, field
 from functools import cache
 from math import floor, log, log1p, log10, sqrt
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, Int64
@@ -29,6 +30,9 @@ RATE, ROOT, KEPT, FIRST, HALF, NODES = range(6)
 MADE, COUNT, ENDED, CACHED, RULE = range(5)
 """Columns of StepHistory.rules: the last slot that a rule covers, how many nodes it has, whether later steps have no
 weight, the slot that StepHistory.cached is for; from RULE on its nodes, then its weights, as of its last slot."""
+
+PRODUCTS = 9
+"""Columns of StepHistory.products."""
 
 POWER = 3
 _ZERO = -1e4  # the logarithm of a beta1 of 0: its exponential is 0, and it can be subtracted
@@ -46,6 +50,7 @@ class StepHistory:
     wide: bool = False  # rules for float64 tables
     at_zero: bool = False  # eps is zero, where one node is exact
     count: int = 0
+    sent: Any = None  # the steps on a GPU, and how many of them are there
     most: int = field(init=False)
     steps: Float64[np.ndarray, "capacity columns"] = field(init=False)
     rules: Float64[np.ndarray, "capacity rule"] = field(init=False)
@@ -100,6 +105,20 @@ class StepHistory:
         made = rules[:, MADE].astype(np.int64)
         out[:, 3 + self.most :] *= np.exp(self.steps[self.count, KEPT] - self.steps[made, KEPT])[:, None]
         return out
+
+    def products(self, begin: int) -> Float64[np.ndarray, "steps columns"]:
+        """Return the steps from a slot on as kernels on a GPU read them, which add up B_s and x_s themselves.
+
+        The products of the decays of p, m and sqrt(v) since the history began, each as a number from 1 to 2 and a power
+        of 2, since many steps leave the range of float64; B_s P_n and x_s by the same powers; and how far B_s / x_s has
+        faded, as a logarithm.
+        """
+        steps = self.steps[begin : self.count + 1]
+        logarithms = steps[:, [KEPT, FIRST, HALF]] / log(2)
+        powers = np.floor(logarithms)
+        kept, first, half = np.exp2(logarithms - powers).T
+        weights, nodes, fading = steps[:, RATE] * first / kept, steps[:, ROOT] * half, steps[:, HALF] - steps[:, FIRST]
+        return np.column_stack([kept, first, half, powers, weights, nodes, fading])
 
     def _make_rules(self, slots: Int64[np.ndarray, " rules"]) -> None:
         steps = self.steps[: self.count + 1]

@@ -8,7 +8,7 @@ from ctypes import byref, c_int64
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from whatwhere.kernels import backend
@@ -19,15 +19,19 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 @dataclass
 class GroupedSlots:
-    """The token slots of a batch, grouped by the row of the table that each looks up."""
+    """The token slots of a batch, grouped by the row of the table that each looks up.
 
-    rows: Int64[Tensor, " rows"]  # the rows that occur, ascending, each once
-    starts: Int64[Tensor, " borders"]  # the slots of row n are order[starts[n] : starts[n + 1]]
+    On a GPU with kernels, rows are not counted, since that would be waited for: `rows` has the row of every slot in
+    `order`, and what belongs to a row once is at its first slot.
+    """
+
+    rows: Int64[Tensor, " rows"]  # the rows that occur, ascending, each once; without starts, one for each slot
+    starts: Int64[Tensor, " borders"] | None  # the slots of row n are order[starts[n] : starts[n + 1]]
     order: Int64[Tensor, " slots"]  # all slots, sorted by row
 
 
 def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
-    """Group the slots of ids by row; return None where an id is outside the table."""
+    """Group the slots of ids by row; return None where an id is outside the table. A GPU finds that in the lookup."""
     count = len(ids)
     if (kernel := backend.on_cpu("group_by_row", ids)) is not None:
         ids = ids.contiguous()
@@ -38,6 +42,9 @@ def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
         if distinct.value < 0:
             return None
         return GroupedSlots(rows[: distinct.value], starts[: distinct.value + 1], order[:count])
+    if backend.on_gpu("sum_by_row", ids) is not None:
+        ordered, order = ids.sort(stable=True)
+        return GroupedSlots(ordered, None, order)
     if count:
         low, high = torch.stack(ids.aminmax()).tolist()  # a GPU is waited for once
         if low < 0 or high >= vocab_size:
@@ -47,19 +54,35 @@ def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
     return GroupedSlots(rows, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order)
 
 
-def sum_by_row(gradient: Float[Tensor, "slots dim"], slots: GroupedSlots) -> Float[Tensor, "rows dim"]:
-    """Sum the gradients of each row, in the order of the slots and in float32 at least."""
+def sum_by_row(
+    gradient: Float[Tensor, "slots dim"], slots: GroupedSlots, padding_idx: int | None = None
+) -> Float[Tensor, "rows dim"]:
+    """Sum the gradients of each of `slots.rows`, in the order of the slots and in float32 at least.
+
+    The sum of a row that is repeated is at its first slot; zeros are at the others, and at a padding token.
+    """
     rows, dim = len(slots.rows), gradient.shape[-1]
     supported = gradient.dtype in TYPES
-    if supported and (kernel := backend.on_cpu("sum_by_row", gradient, slots.rows)) is not None:
+    if supported and slots.starts is None and (on_gpu := backend.on_gpu("sum_by_row", gradient, slots.rows)):
+        sums: Tensor = on_gpu(gradient, slots.rows, slots.order, padding_idx)
+        return sums
+    if supported and slots.starts is not None and (kernel := backend.on_cpu("sum_by_row", gradient, slots.rows)):
         gradient = gradient.contiguous()
         out = backend.in_huge_pages(gradient.new_empty(rows, dim))
         pointers = (x.data_ptr() for x in (gradient, slots.starts, slots.order, out))
         kernel(*pointers, rows, dim, TYPES[gradient.dtype], torch.get_num_threads())
-        return out
-    if supported and (on_gpu := backend.on_gpu("sum_by_row", gradient, slots.rows)) is not None:
-        sums: Tensor = on_gpu(gradient, slots.starts, slots.order)
-        return sums
-    wide = gradient[slots.order].to(torch.promote_types(gradient.dtype, torch.float32))
-    which = torch.arange(rows, device=wide.device).repeat_interleave(slots.starts.diff())
-    return wide.new_zeros(rows, dim).index_add_(0, which, wide).to(gradient.dtype)
+    else:
+        wide = gradient[slots.order].to(torch.promote_types(gradient.dtype, torch.float32))
+        if slots.starts is None:
+            which = torch.searchsorted(slots.rows, slots.rows)
+        else:
+            which = torch.arange(rows, device=wide.device).repeat_interleave(slots.starts.diff())
+        out = wide.new_zeros(rows, dim).index_add_(0, which, wide).to(gradient.dtype)
+    if padding_idx is not None:
+        out[slots.rows == padding_idx] = 0
+    return out
+
+
+def first_slots(rows: Int64[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
+    """Return which of some rows, ascending and perhaps repeated, are the first of their kind."""
+    return torch.cat([rows.new_ones(min(len(rows), 1), dtype=torch.bool), rows[1:] != rows[:-1]])

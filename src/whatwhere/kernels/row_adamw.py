@@ -1,12 +1,13 @@
 """AdamW on the rows of a batch: rows brought up to date and looked up, and the step.
 
 Each function has an implementation in PyTorch's operations, for every device and dtype; the kernels return the same
-numbers to the bit, except for the rules of adamw_catch_up.py, which agree to the rounding of float64.
+numbers to the bit, except for the rules of adamw_catch_up.py: they agree to the rounding of float64 on a CPU, and a GPU
+adds up the steps themselves.
 """
 
 from collections.abc import Callable
 from ctypes import byref, c_int64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
@@ -17,13 +18,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whatwhere.kernels import backend
-from whatwhere.kernels.adamw_catch_up import StepHistory
-from whatwhere.kernels.group_by_row import TYPES, GroupedSlots
+from whatwhere.kernels.adamw_catch_up import PRODUCTS, StepHistory
+from whatwhere.kernels.group_by_row import TYPES, GroupedSlots, first_slots
 
 _STREAM = 8 << 20
 """Bytes from which looked-up rows are written past the caches."""
 _ROWS = 4096
 """Rows that PyTorch's operations bring up to date at once."""
+FIXED = 2**31 - 1
+"""The step up to which fixed rows are up to date, after every other."""
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Moments:
         master: float32 values of a 16-bit table; an element is valid while it rounds to the number in the table.
         exp_avg, exp_avg_sq: moving averages of gradients and of their squares, float32 at least, at the step in `last`.
         last: the step up to which each row is up to date.
+        flag: what a step on a GPU refused, in memory that both sides can use, so that nothing waits for it.
     """
 
     weight: Float[Tensor, "vocab_size dim"]
@@ -42,6 +46,7 @@ class Moments:
     exp_avg: Float[Tensor, "vocab_size dim"]
     exp_avg_sq: Float[Tensor, "vocab_size dim"]
     last: Int32[Tensor, " vocab_size"]
+    flag: Int32[Tensor, "1"] = field(default_factory=lambda: torch.zeros(1, dtype=torch.int32))
 
     @classmethod
     def of(cls, weight: Float[Tensor, "vocab_size dim"]) -> "Moments":
@@ -51,9 +56,13 @@ class Moments:
             backend.in_huge_pages(torch.zeros(weight.shape, dtype=wide, device=weight.device)) for _ in range(2)
         )
         master = weight.detach().to(wide).contiguous() if wide != weight.dtype else None
-        return cls(
-            weight, master, exp_avg, exp_avg_sq, torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
-        )
+        last = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
+        flag = torch.zeros(1, dtype=torch.int32, pin_memory=weight.device.type == "cuda")
+        return cls(weight, master, exp_avg, exp_avg_sq, last, flag)
+
+    def refused(self) -> int:
+        """Return what a step on a GPU has refused, as cuda/row_adamw.py numbers it, once it is known; 0 is nothing."""
+        return int(self.flag.numpy()[0])
 
     def values(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Return the table, its master and its moments, as Triton kernels take them."""
@@ -96,23 +105,23 @@ def coefficients(history: StepHistory, since: Int64[np.ndarray, " rows"]) -> Flo
 
 
 def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tensor, " rows"] | None = None) -> bool:
-    """Bring rows up to date, all if none are given; return whether any was behind.
+    """Bring rows up to date, all if none are given; return whether any was behind (on a GPU True, unread).
 
     p <- D p - m sum_i w_i / (x_i sqrt(v) + eps), m <- M m, v <- V v
     """
     if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
         return _catch_up_on_cpu(kernel, table, history, eps, rows, None, None)
-    on_gpu = _kernel(backend.on_gpu, "adamw_catch_up", table)
+    if (on_gpu := _kernel(backend.on_gpu, "adamw_catch_up", table)) is not None:
+        numbers = (_on_device(history, table.last.device), history.base, history.count, eps, -history.log_tail)
+        on_gpu(*table.values(), table.last, None if rows is None else rows.contiguous(), *numbers)
+        return True
+    rows = rows if rows is None or not rows.is_cuda else rows[first_slots(rows)]
     behind = torch.nonzero((table.last if rows is None else table.last[rows]) < history.now)[:, 0]
     behind = behind if rows is None else rows[behind]
     for some in behind.split(_ROWS):
         since, which = table.last[some].unique(return_inverse=True)
         by_step = torch.from_numpy(coefficients(history, since.cpu().numpy().astype(np.int64)))
-        numbers = by_step.to(table.exp_avg)[which]
-        if on_gpu is not None:
-            on_gpu(*table.values(), some, numbers, eps)
-        else:
-            _catch_up_in_pytorch(table, some, numbers, eps)
+        _catch_up_in_pytorch(table, some, by_step.to(table.exp_avg)[which], eps)
         table.last[some] = history.now
     return len(behind) > 0
 
@@ -120,19 +129,28 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
 def look_up(
     table: Moments, history: StepHistory, eps: float, ids: Integer[Tensor, "*shape"], slots: GroupedSlots
 ) -> tuple[Float[Tensor, "*shape dim"], bool]:
-    """Bring the rows of some ids up to date; return them, and whether any was behind."""
-    if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
+    """Bring the rows of some ids up to date; return them, and whether any was behind, as `catch_up` does."""
+    if slots.starts is not None and (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
         out = backend.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
         return out, _catch_up_on_cpu(kernel, table, history, eps, slots.rows, slots, out)
     changed = catch_up(table, history, eps, slots.rows)
     return F.embedding(ids, table.weight.detach()), changed
 
 
-def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor, "rows dim"], step: Step) -> int:
+def update(
+    table: Moments,
+    rows: Int64[Tensor, " rows"],
+    gradient: Float[Tensor, "rows dim"],
+    step: Step,
+    rest: Tensor | None = None,
+) -> int:
     """Update rows that are up to date by one step; where some are not, return their number and do nothing.
 
-    m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
-    p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+        p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+
+    Where `updates_on_gpu`, nothing waits: the number is 0, all rows but those are updated, none where `rest`, the
+    gradient of all other rows, is not zero, and `Moments.refused` returns in time what was refused.
     """
     same_dtype = gradient.dtype == table.weight.dtype
     if same_dtype and (kernel := _kernel(backend.on_cpu, "adamw_update", table, rows, gradient)) is not None:
@@ -142,14 +160,34 @@ def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor,
         numbers = (len(rows), constants.ctypes.data, step.number, byref(behind))
         kernel(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
         return behind.value
+    if (on_gpu := updates_on_gpu(table, rows, gradient)) is not None:
+        given = (table.last, rows.contiguous(), gradient, table.flag, rest)
+        on_gpu(*table.values(), *given, step.number, step.constants())
+        return 0
+    if rows.is_cuda:
+        once = first_slots(rows) & (table.last[rows] != FIXED)
+        rows, gradient = rows[once], gradient[once]
     if outdated := int((table.last[rows] != step.number - 1).sum()):
         return outdated
-    if same_dtype and (on_gpu := _kernel(backend.on_gpu, "adamw_update", table, rows, gradient)) is not None:
-        on_gpu(*table.values(), rows, gradient, step.constants())
-    else:
-        _update_in_pytorch(table, rows, gradient.to(table.exp_avg.dtype), step)
+    _update_in_pytorch(table, rows, gradient.to(table.exp_avg.dtype), step)
     table.last[rows] = step.number
     return 0
+
+
+def updates_on_gpu(table: Moments, rows: Tensor, gradient: Tensor) -> Callable[..., Any] | None:
+    """Return the kernel of a step on a GPU, which is not waited for; None where there is none."""
+    return _kernel(backend.on_gpu, "adamw_update", table, rows, gradient) if gradient.dtype in TYPES else None
+
+
+def _on_device(history: StepHistory, device: torch.device) -> Float64[Tensor, "capacity columns"]:
+    """Return the steps as kernels on a GPU read them. New ones are sent there, which nothing waits for."""
+    steps, sent = history.sent or (None, 0)
+    if steps is None or len(steps) < len(history.steps) or steps.device != device:
+        steps, sent = torch.empty(len(history.steps), PRODUCTS, dtype=torch.float64, device=device), 0
+    if sent <= history.count:
+        steps[sent : history.count + 1].copy_(torch.from_numpy(history.products(sent)), non_blocking=True)
+        history.sent = (steps, history.count + 1)
+    return steps
 
 
 def _kernel(
@@ -229,7 +267,7 @@ def _catch_up_on_cpu(
         history.log_tail,
         eps,
         steps.ctypes.data,
-        None if slots is None else slots.starts.data_ptr(),
+        None if slots is None or slots.starts is None else slots.starts.data_ptr(),
         None if slots is None else slots.order.data_ptr(),
         None if out is None else out.data_ptr(),
         byref(changed),

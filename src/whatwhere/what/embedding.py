@@ -229,7 +229,8 @@ class TokenEmbedding(nn.Embedding):
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
         ids = input if input.dtype in (torch.int64, torch.int32) else input.long()
         if self.keeper is not None:
-            self._require_ids(ids)
+            if not ids.is_cuda:  # there a lookup stops the program by itself
+                self._require_ids(ids)
             return scaled(self.keeper.lookup(self.weight, ids, self.padding_idx), self.factor)
         rows = embed(self.weight, ids, self.factor, self.padding_idx)
         if rows is not None:

@@ -287,11 +287,13 @@ class RowKeeper:
             return F.embedding(ids, weight, padding_idx)
         self.files.require_whole()
         slots = self._grouped(ids)
+        starts = slots.starts
+        assert starts is not None  # they are grouped on the CPU
         fetched = self._fetch(slots.rows.numpy())
 
         def read() -> Tensor:
             which = torch.empty(ids.numel(), dtype=torch.int64)
-            which[slots.order] = torch.arange(len(slots.rows)).repeat_interleave(slots.starts.diff())
+            which[slots.order] = torch.arange(len(slots.rows)).repeat_interleave(starts.diff())
             return F.embedding(which.view(ids.shape), fetched.weight)
 
         if not (torch.is_grad_enabled() and weight.requires_grad):

@@ -1,20 +1,22 @@
 """AdamW on the rows of a batch, on a GPU: rows brought up to date, gradients summed by row, the step.
 
-Each reads and writes a row once. The PyTorch implementations are in kernels/row_adamw.py and kernels/group_by_row.py,
-and the numbers are the same to the bit; sums are in the order of the slots, while PyTorch's own order on a GPU varies.
+Every kernel has a program for each slot of the batch, and the first slot of a row handles the row: so the rows need not
+be counted, which would be waited for. Each number of a row is read and written once. The PyTorch implementations are in
+kernels/row_adamw.py and kernels/group_by_row.py, and the numbers are the same to the bit; but skipped steps are added
+up one by one, as long as they have weight, where the CPU has a Gauss rule for more than a dozen.
 """
 
 from typing import no_type_check
 
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int32, Int64
 from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
 
 _MAX_BLOCK = 1024
-"""Numbers of one row that a program takes; longer rows take several programs. From 64 to 1,024 were measured."""
+"""Numbers of a row that a program takes at once. From 64 to 1,024 were measured."""
 
 
 def adamw_catch_up(
@@ -22,21 +24,32 @@ def adamw_catch_up(
     master: Float32[Tensor, "vocab_size dim"] | None,
     exp_avg: Float32[Tensor, "vocab_size dim"],
     exp_avg_sq: Float32[Tensor, "vocab_size dim"],
-    rows: Int64[Tensor, "rows"],
-    numbers: Float32[Tensor, "rows columns"],
+    last: Int32[Tensor, "vocab_size"],
+    rows: Int64[Tensor, "slots"] | None,
+    steps: Float64[Tensor, "capacity columns"],
+    base: int,
+    count: int,
     eps: float,
+    tail: float,
 ) -> None:
-    """Bring rows up to date.
+    """Bring rows up to date, all if none are given. A row outside the table stops the program on the device.
 
-    p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
+        p <- D p - m sum_s w_s / (x_s sqrt(v) + eps)        m <- M m        v <- V v
+
+    Args:
+        last: the step up to which each row is up to date.
+        rows: ascending, perhaps repeated.
+        steps: as StepHistory.products returns them, from slot 0.
+        base: the step of slot 0.
+        count: the slot of the last step.
+        tail: by how much the logarithm of a step's weight may be below that of the first one.
     """
-    dim, columns = weight.shape[1], numbers.shape[1]
-    block, grid, warps = _blocks(len(rows), dim)
-    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq)
-    tensors = (*table, rows.contiguous(), numbers.contiguous())
+    block, warps = _block(weight.shape[1])
+    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq, last)
     launch(
-        _catch_up, grid, rows.device, *tensors, float(eps), dim, columns,
-        BLOCK=block, MOST=(columns - 3) // 2, MASTER=master is not None, num_warps=warps,
+        _catch_up, (len(last if rows is None else rows),), weight.device, *table, last if rows is None else rows, steps,
+        float(eps), float(tail), base, count, *weight.shape, COLUMNS=steps.shape[1], BLOCK=block,
+        MASTER=master is not None, ALL=rows is None, num_warps=warps, debug=True, sanitize_overflow=False,
     )  # fmt: skip
 
 
@@ -45,46 +58,65 @@ def adamw_update(
     master: Float32[Tensor, "vocab_size dim"] | None,
     exp_avg: Float32[Tensor, "vocab_size dim"],
     exp_avg_sq: Float32[Tensor, "vocab_size dim"],
-    rows: Int64[Tensor, "rows"],
-    gradient: Float[Tensor, "rows dim"],
+    last: Int32[Tensor, "vocab_size"],
+    rows: Int64[Tensor, "slots"],
+    gradient: Float[Tensor, "slots dim"],
+    refused: Int32[Tensor, "1"],
+    rest: Float[Tensor, ""] | None,
+    number: int,
     constants: tuple[float, ...],
 ) -> None:
-    """Update rows that are up to date by one step.
+    """Update rows by one step, but those that are not up to date, and none where `rest` is not 0.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
         p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
 
     Args:
         master: float32 values of a 16-bit table.
+        last: the step up to which each row is up to date; fixed rows are so for ever.
+        rows: ascending, perhaps repeated.
+        gradient: of each row, at its first slot.
+        refused: becomes 1 where a row was not up to date, 2 where `rest` is not 0; memory that the host can read.
+        rest: the gradient of all other rows.
+        number: n.
         constants: beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr weight_decay, lr / (1 - beta1^n),
             1 / sqrt(1 - beta2^n), eps.
     """
-    dim = weight.shape[1]
-    block, grid, warps = _blocks(len(rows), dim)
-    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq)
-    tensors = (*table, rows.contiguous(), gradient.contiguous())
+    block, warps = _block(weight.shape[1])
+    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq, last)
     launch(
-        _update, grid, rows.device, *tensors, *(float(number) for number in constants), dim,
-        BLOCK=block, MASTER=master is not None, num_warps=warps,
+        _update, (len(rows),), weight.device, *table, rows, gradient.contiguous(), refused,
+        gradient if rest is None else rest, *(float(number) for number in constants), number, weight.shape[1],
+        BLOCK=block, MASTER=master is not None, REST=rest is not None, num_warps=warps,
     )  # fmt: skip
 
 
 def sum_by_row(
-    gradient: Float[Tensor, "slots dim"], starts: Int64[Tensor, "borders"], order: Int64[Tensor, "slots"]
-) -> Float[Tensor, "rows dim"]:
-    """Sum the gradients of each row, in order and in float32."""
-    rows, dim = len(starts) - 1, gradient.shape[-1]
-    out = gradient.new_empty(rows, dim)
-    block, grid, warps = _blocks(rows, dim)
-    tensors = (gradient.contiguous(), starts, order, out)
-    launch(_sum_by_row, grid, gradient.device, *tensors, dim, BLOCK=block, num_warps=warps)
+    gradient: Float[Tensor, "slots dim"],
+    rows: Int64[Tensor, "slots"],
+    order: Int64[Tensor, "slots"],
+    padding_idx: int | None = None,
+) -> Float[Tensor, "slots dim"]:
+    """Sum the gradients of each row at its first slot, in order and in float32; zeros at the others, and at padding.
+
+    Args:
+        rows: ascending, each as often as it was looked up.
+        order: the slot of each in `gradient`.
+    """
+    slots, dim = gradient.shape
+    out = gradient.new_empty(slots, dim)
+    block, warps = _block(dim)
+    tensors = (gradient.contiguous(), rows, order, out)
+    padding = -1 if padding_idx is None else padding_idx
+    grid = (slots, triton.cdiv(dim, block))
+    launch(_sum_by_row, grid, gradient.device, *tensors, slots, padding, dim, BLOCK=block, num_warps=warps)
     return out
 
 
-def _blocks(rows: int, dim: int) -> tuple[int, tuple[int, int], int]:
-    """Return the block, the grid, and the warps of a program: each thread has up to eight numbers of each tensor."""
+def _block(dim: int) -> tuple[int, int]:
+    """Return the block, and the warps of a program: each thread has up to eight numbers of each tensor."""
     block = covering(dim, _MAX_BLOCK)
-    return block, (rows, triton.cdiv(dim, block)), max(1, block // 256)
+    return block, max(1, block // 256)
 
 
 @triton.jit
@@ -100,86 +132,146 @@ def _in_full(p, master, at, inside, MASTER: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _catch_up(
-    weight, master, exp_avg, exp_avg_sq, rows, numbers, eps, dim, columns,
-    BLOCK: tl.constexpr, MOST: tl.constexpr, MASTER: tl.constexpr,
-):  # fmt: skip
-    # One program: BLOCK features of one row.
-    feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = feature < dim
-    at = tl.load(rows + tl.program_id(0)) * dim + feature
-    numbers += tl.program_id(0).to(tl.int64) * columns
-    kept = tl.load(numbers)
-    decay1 = tl.load(numbers + 1)
-    decay2 = tl.load(numbers + 2)
-    # Every load before any arithmetic, so that all are in flight together.
-    p = tl.load(weight + at, mask=inside, other=0.0)
-    first = tl.load(exp_avg + at, mask=inside, other=0.0)
-    second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
-    whole = _in_full(p, master, at, inside, MASTER)
-    root = tl.sqrt_rn(second)
-    total = tl.full((BLOCK,), 0.0, tl.float32)
-    for i in range(MOST):
-        w = tl.load(numbers + 3 + MOST + i)
-        if w != 0.0:
-            total += tl.div_rn(w, tl.load(numbers + 3 + i) * root + eps)
-    value = whole * kept - tl.where(first == 0.0, 0.0, first * total)
-    tl.store(weight + at, value.to(p.dtype), mask=inside)
-    if MASTER:
-        tl.store(master + at, value, mask=inside)
-    tl.store(exp_avg + at, first * decay1, mask=inside)
-    tl.store(exp_avg_sq + at, second * decay2, mask=inside)
+def _product(number, power):
+    # number 2^power in float64, and 0 where that is below its range.
+    bits = (tl.maximum(power, -1023.0).to(tl.int64) + 1023) << 52
+    return number * bits.to(tl.float64, bitcast=True)
 
 
 @triton.jit
+@no_type_check
+def _is_first(rows, slot, row):
+    return (slot == 0) | (tl.load(rows + tl.maximum(slot - 1, 0)) != row)
+
+
+@triton.jit(do_not_specialize=["base", "count"])
+@no_type_check
+def _catch_up(
+    weight, master, exp_avg, exp_avg_sq, last, rows, steps, eps, tail, base, count, vocab_size, dim,
+    COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MASTER: tl.constexpr, ALL: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    mine = row >= 0
+    if not ALL:
+        slot = row
+        row = tl.load(rows + slot)
+        mine = (row >= 0) & (row < vocab_size)
+        # `launch` sets debug, without which Triton compiles no assertions.
+        tl.device_assert(mine, "a token id is outside the table")
+        mine &= _is_first(rows, slot, row)
+    since = tl.load(last + row, mask=mine, other=2147483647)
+    tl.debug_barrier()  # every thread has read it before one of them writes it
+    n = since - base
+    if n < count:
+        # Columns of StepHistory.products: the products of the decays of p, m and sqrt(v) as a number and a power of 2,
+        # then weight, node and the logarithm of how far the weight has faded.
+        start = steps + n.to(tl.int64) * COLUMNS
+        end = steps + count.to(tl.int64) * COLUMNS
+        kept = _product(tl.load(end) / tl.load(start), tl.load(end + 3) - tl.load(start + 3)).to(tl.float32)
+        decay1 = _product(tl.load(end + 1) / tl.load(start + 1), tl.load(end + 4) - tl.load(start + 4)).to(tl.float32)
+        half = _product(tl.load(end + 2) / tl.load(start + 2), tl.load(end + 5) - tl.load(start + 5))
+        decay2 = (half * half).to(tl.float32)
+        weight_scale = tl.load(end) / tl.load(start + 1)
+        weight_power = tl.load(end + 3) - tl.load(start + 4)
+        node_scale = 1.0 / tl.load(start + 2)
+        node_power = tl.load(start + 5)
+        limit = tl.where(since > 0, tl.load(start + 8) + tail, float("-inf"))  # before step 1 there are no moments
+        for begin in range(0, dim, BLOCK):
+            feature = begin + tl.arange(0, BLOCK)
+            inside = feature < dim
+            at = row * dim + feature
+            # Every load before any arithmetic, so that all are in flight together.
+            p = tl.load(weight + at, mask=inside, other=0.0)
+            first = tl.load(exp_avg + at, mask=inside, other=0.0)
+            second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
+            whole = _in_full(p, master, at, inside, MASTER)
+            root = tl.sqrt_rn(second)
+            total = tl.full((BLOCK,), 0.0, tl.float32)
+            s = n + 1
+            step = start + COLUMNS
+            while (s <= count) & (tl.load(step + 8, mask=s <= count, other=0.0) <= limit):
+                power = tl.load(step + 4) - tl.load(step + 3) + weight_power
+                w = _product(tl.load(step + 6) * weight_scale, power).to(tl.float32)
+                if w != 0.0:
+                    x = _product(tl.load(step + 7) * node_scale, tl.load(step + 5) - node_power).to(tl.float32)
+                    total += tl.div_rn(w, x * root + eps)
+                s += 1
+                step += COLUMNS
+            value = whole * kept - tl.where(first == 0.0, 0.0, first * total)
+            tl.store(weight + at, value.to(p.dtype), mask=inside)
+            if MASTER:
+                tl.store(master + at, value, mask=inside)
+            tl.store(exp_avg + at, first * decay1, mask=inside)
+            tl.store(exp_avg_sq + at, second * decay2, mask=inside)
+        tl.store(last + row, base + count)
+
+
+@triton.jit(do_not_specialize=["number"])
 @no_type_check
 def _update(
-    weight, master, exp_avg, exp_avg_sq, rows, gradient, beta1, rest1, beta2, rest2, kept, rate, root, eps, dim,
-    BLOCK: tl.constexpr, MASTER: tl.constexpr,
+    weight, master, exp_avg, exp_avg_sq, last, rows, gradient, refused, rest,
+    beta1, rest1, beta2, rest2, kept, rate, root, eps, number, dim,
+    BLOCK: tl.constexpr, MASTER: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = feature < dim
-    at = tl.load(rows + tl.program_id(0)) * dim + feature
-    g = tl.load(gradient + tl.program_id(0).to(tl.int64) * dim + feature, mask=inside, other=0.0).to(tl.float32)
-    p = tl.load(weight + at, mask=inside, other=0.0)
-    first = tl.load(exp_avg + at, mask=inside, other=0.0)
-    second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
-    whole = _in_full(p, master, at, inside, MASTER)
-    first = first * beta1 + g * rest1
-    second = second * beta2 + g * rest2 * g
-    change = tl.div_rn(first, tl.sqrt_rn(second) * root + eps) * rate
-    value = whole * kept - tl.where(first == 0.0, 0.0, change)
-    tl.store(weight + at, value.to(p.dtype), mask=inside)
-    if MASTER:
-        tl.store(master + at, value, mask=inside)
-    tl.store(exp_avg + at, first, mask=inside)
-    tl.store(exp_avg_sq + at, second, mask=inside)
+    slot = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + slot)
+    since = tl.load(last + row)
+    mine = _is_first(rows, slot, row) & (since != 2147483647)
+    problem = tl.where(since == number - 1, 0, 1)
+    if REST:
+        problem = tl.where(tl.load(rest) == 0.0, problem, 2)
+    tl.debug_barrier()  # every thread has read `last` before one of them writes it
+    if mine & (problem > 0):
+        tl.store(refused, problem)
+    if mine & (problem == 0):
+        for begin in range(0, dim, BLOCK):
+            feature = begin + tl.arange(0, BLOCK)
+            inside = feature < dim
+            at = row * dim + feature
+            g = tl.load(gradient + slot * dim + feature, mask=inside, other=0.0).to(tl.float32)
+            p = tl.load(weight + at, mask=inside, other=0.0)
+            first = tl.load(exp_avg + at, mask=inside, other=0.0)
+            second = tl.load(exp_avg_sq + at, mask=inside, other=0.0)
+            whole = _in_full(p, master, at, inside, MASTER)
+            first = first * beta1 + g * rest1
+            second = second * beta2 + g * rest2 * g
+            change = tl.div_rn(first, tl.sqrt_rn(second) * root + eps) * rate
+            value = whole * kept - tl.where(first == 0.0, 0.0, change)
+            tl.store(weight + at, value.to(p.dtype), mask=inside)
+            if MASTER:
+                tl.store(master + at, value, mask=inside)
+            tl.store(exp_avg + at, first, mask=inside)
+            tl.store(exp_avg_sq + at, second, mask=inside)
+        tl.store(last + row, number)
 
 
 @triton.jit
 @no_type_check
-def _of_slot(gradient, order, at, end, dim, feature):
-    # Zeros beyond the last slot.
-    slot = tl.load(order + tl.minimum(at, end - 1))
-    return tl.load(gradient + slot * dim + feature, mask=feature < tl.where(at < end, dim, 0), other=0.0)
+def _of_slot(gradient, rows, order, at, slots, row, dim, feature):
+    # Zeros, and False, beyond the last slot of the row.
+    near = tl.minimum(at, slots - 1)
+    here = (at < slots) & (tl.load(rows + near) == row)
+    slot = tl.load(order + near)
+    return tl.load(gradient + slot * dim + feature, mask=feature < tl.where(here, dim, 0), other=0.0), here
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slots", "padding"])
 @no_type_check
-def _sum_by_row(gradient, starts, order, out, dim, BLOCK: tl.constexpr):
+def _sum_by_row(gradient, rows, order, out, slots, padding, dim, BLOCK: tl.constexpr):
     feature = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at = tl.load(starts + tl.program_id(0))
-    end = tl.load(starts + tl.program_id(0) + 1)
+    at = tl.program_id(0).to(tl.int64)
+    to = out + at * dim + feature
+    row = tl.load(rows + at)
+    more = _is_first(rows, at, row) & (row != padding)
     total = tl.full((BLOCK,), 0.0, tl.float32)
-    while at < end:  # four at a time: one read does not wait for the sum before it
-        a = _of_slot(gradient, order, at, end, dim, feature)
-        b = _of_slot(gradient, order, at + 1, end, dim, feature)
-        c = _of_slot(gradient, order, at + 2, end, dim, feature)
-        d = _of_slot(gradient, order, at + 3, end, dim, feature)
+    while more:  # four at a time: one read does not wait for the sum before it
+        a, _ = _of_slot(gradient, rows, order, at, slots, row, dim, feature)
+        b, _ = _of_slot(gradient, rows, order, at + 1, slots, row, dim, feature)
+        c, _ = _of_slot(gradient, rows, order, at + 2, slots, row, dim, feature)
+        d, more = _of_slot(gradient, rows, order, at + 3, slots, row, dim, feature)
         total += a.to(tl.float32)
         total += b.to(tl.float32)
         total += c.to(tl.float32)
         total += d.to(tl.float32)
         at += 4
-    row = tl.program_id(0).to(tl.int64) * dim
-    tl.store(out + row + feature, total.to(out.dtype.element_ty), mask=feature < dim)
+    tl.store(to, total.to(out.dtype.element_ty), mask=feature < dim)

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.hooks import RemovableHandle
 
 from whatwhere.errors import SettingError
-from whatwhere.kernels.group_by_row import GroupedSlots, group, sum_by_row
+from whatwhere.kernels.group_by_row import GroupedSlots, first_slots, group, sum_by_row
 
 _NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
 _SCALINGS = {torch._foreach_mul_, torch._foreach_div_, Tensor.mul_, Tensor.div_}
@@ -29,18 +29,18 @@ class RowGradient(Tensor):
     Attributes:
         rest: the value of all other rows after scaling: NaN once they were scaled by NaN or infinity. None is zero.
         sharded: whether other processes have gradients of other rows, so that a norm of these is not that of all.
+        repeated: where rows were not counted, on a GPU: the row of each slot, with the gradient at its first slot and
+            zeros at the others. It is out of date once another gradient was added.
     """
 
     rest: Tensor | None = None
     sharded: bool = False
+    repeated: Tensor | None = None
 
     def require_finite(self) -> None:
         """Raise SettingError if it was scaled by NaN or infinity, with all rows that are not stored."""
         if self.rest is not None and self.rest != 0:
-            raise SettingError(
-                "the gradient was scaled by NaN or infinity, which would make the whole table NaN.\nSkip this step: "
-                "see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
-            )
+            raise not_finite_error()
 
     @classmethod
     def __torch_function__(
@@ -65,30 +65,50 @@ class RowGradient(Tensor):
         return args[0] if function in _IN_PLACE else result
 
 
-def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size) -> RowGradient:
-    """Create a gradient of a table of some shape from rows, ascending and each once, and their values."""
-    sparse = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
+def not_finite_error() -> SettingError:
+    """Return the error for a gradient that was scaled by NaN or infinity."""
+    return SettingError(
+        "the gradient was scaled by NaN or infinity, which would make the whole table NaN.\nSkip this step: "
+        "see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
+    )
+
+
+def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size, repeated: bool = False) -> RowGradient:
+    """Create a gradient of a table of some shape from ascending rows, each once or `repeated`, and their values."""
+    sparse = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=not repeated, check_invariants=False)
     gradient: RowGradient = Tensor._make_subclass(RowGradient, sparse)
+    gradient.repeated = rows if repeated else None
     return gradient
 
 
-def coalesce(weight: Tensor) -> RowGradient | None:
-    """Coalesce the gradient of a table, where several lookups may have added a row twice; return it, None if dense."""
+def coalesce(weight: Tensor, slots: GroupedSlots | None = None) -> RowGradient | None:
+    """Coalesce the gradient of a table, where several lookups may have added a row twice; return it, None if dense.
+
+    Args:
+        weight: the table.
+        slots: those of the last lookup, by which its gradient is known without a look at the rows.
+    """
     gradient = weight.grad
     if gradient is None or not gradient.is_sparse:
         return None
-    if type(gradient) is RowGradient and gradient.is_coalesced():
+    if type(gradient) is RowGradient and (gradient.is_coalesced() or _has_rows(gradient, gradient.repeated)):
         gradient.sharded = hasattr(weight, "placements")
         return gradient
     rows, values = gradient._indices()[0], gradient._values()
-    # Autograd drops the flag that rows are coalesced.
-    if not gradient.is_coalesced() and not bool((rows[1:] > rows[:-1]).all()):
+    repeated = slots is not None and slots.starts is None and _has_rows(gradient, slots.rows)
+    # Autograd drops the flag that rows are coalesced. On a GPU they are grouped again, since a look would wait for it.
+    if not (repeated or gradient.is_coalesced()) and (rows.is_cuda or not bool((rows[1:] > rows[:-1]).all())):
         slots = group(rows, gradient.shape[0])
         assert slots is not None  # valid rows, because they have been looked up
-        rows, values = slots.rows, sum_by_row(values, slots)
-    coalesced = weight.grad = by_row(rows, values, gradient.shape)
+        rows, values, repeated = slots.rows, sum_by_row(values, slots), slots.starts is None
+    coalesced = weight.grad = by_row(rows, values, gradient.shape, repeated)
     coalesced.sharded = hasattr(weight, "placements")
     return coalesced
+
+
+def _has_rows(gradient: Tensor, rows: Tensor | None) -> bool:
+    """Return whether these are the very rows of a gradient."""
+    return rows is not None and gradient._nnz() == len(rows) and gradient._indices().data_ptr() == rows.data_ptr()
 
 
 def with_row_gradient(
@@ -111,11 +131,9 @@ class _RowLookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         slots, padding_idx = ctx.slots, ctx.padding_idx
-        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots)
-        if padding_idx is not None:
-            values[slots.rows == padding_idx] = 0
+        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots, padding_idx)
         rows = slots.rows + ctx.first if ctx.first else slots.rows
-        return by_row(rows, values, ctx.shape), None, None, None, None
+        return by_row(rows, values, ctx.shape, slots.starts is None), None, None, None, None
 
 
 def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -150,6 +168,8 @@ def _values(x: Any, padded: bool) -> Any:
     if not isinstance(x, RowGradient):
         return [_values(y, padded) for y in x] if isinstance(x, list | tuple) else x
     values = x._values()
+    if padded and x.repeated is not None:
+        values = values[first_slots(x._indices()[0])]
     if len(values) and not (padded and len(values) < len(x)):
         return values
     return torch.cat([values, values.new_zeros(1, values.shape[1])])

@@ -13,14 +13,20 @@ from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import own_rows, shard_offsets
 from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
-from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
+from whatwhere.kernels.row_adamw import FIXED, Moments, Step, catch_up, look_up, update, updates_on_gpu
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.gradient import RowGradient, Watch, by_row, coalesce, several, with_row_gradient
+from whatwhere.what.row_adamw.gradient import (
+    RowGradient,
+    Watch,
+    by_row,
+    coalesce,
+    not_finite_error,
+    several,
+    with_row_gradient,
+)
 
 MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
-_FOR_EVER = 2**31 - 1
-"""A step after every other, up to which frozen rows are up to date."""
 
 
 def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"] | None) -> Tensor | None:
@@ -56,6 +62,7 @@ class RowTable:
         self.moments: Moments | None = None
         self.history: StepHistory | None = None
         self.eps = 0.0
+        self._looked_up: GroupedSlots | None = None
         self._watch = Watch(weight, self._any_behind)
         self._hooks = [weight.register_post_accumulate_grad_hook(self._accumulated)]
         # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
@@ -100,11 +107,13 @@ class RowTable:
         self.modules, self._hooks = [], []
 
     def flush(self) -> None:
-        """Update all rows."""
+        """Update all rows, and wait for a GPU; SettingError if it has refused a step."""
         if self.history is None or self.history.count == 0:
             return
-        self._mark_written(catch_up(self._checked_moments(), self.history, self.eps))
-        self._start_history(self.history.now, self.history.betas)
+        self._update_all_rows()
+        if self.weight.device.type == "cuda":
+            torch.cuda.current_stream(self.weight.device).synchronize()
+        self._require_accepted()
 
     def before_readout(self) -> None:
         """Update all rows before a product with the whole table; SettingError if that is trained."""
@@ -122,31 +131,39 @@ class RowTable:
         self._watch.require_averaged(self.modules)
 
     def step(self, step: Step) -> None:
-        """Update the rows that have a gradient, and record the step for the others."""
+        """Update the rows that have a gradient, and record the step for the others.
+
+        A GPU is not waited for: what is refused there is raised by a later step or by `flush`.
+        """
         if not self.modules:
             raise SettingError("the table belongs to another optimizer now.\nCreate RowAdamW again to train it here.")
         self._watch.require_read()
         gradient = self._coalesce(self.weight)
         if gradient is None:
             gradient = _without_rows(self.weight)
-        gradient.require_finite()
         if self.moments is None:
             self.moments = Moments.of(own_rows(self.weight))
             self._fix_rows()
+        rows, values = gradient._indices()[0], gradient._values()
+        self._require_accepted()
+        if updates_on_gpu(self.moments, rows, values) is None:
+            gradient.require_finite()
         if self.history is None or self.eps != step.eps:
             self.flush()
             self.eps = step.eps
             self._start_history(self.number, step.betas)
-        rows = gradient._indices()[0]
-        self._update(rows - self._first if self._first else rows, gradient._values(), step)
+        self._update(rows - self._first if self._first else rows, values, step, gradient.rest)
 
     def _coalesce(self, weight: Tensor) -> RowGradient | None:
         """Coalesce the gradient, drop frozen rows, and return it; None if it is dense."""
-        gradient = coalesce(weight)
+        gradient = coalesce(weight, self._looked_up)
         if gradient is None or self.fixed is None:
             return gradient
         rows, values = gradient._indices()[0], gradient._values()
         trained = ~self.fixed.to(rows.device)[rows]
+        if rows.is_cuda:  # which is not waited for: the step leaves frozen rows as they are
+            values.masked_fill_(~trained[:, None], 0)
+            return gradient
         if bool(trained.all()):
             return gradient
         kept = weight.grad = by_row(rows[trained], values[trained], gradient.shape)
@@ -166,7 +183,7 @@ class RowTable:
     def _fix_rows(self) -> None:
         """Mark frozen rows as up to date for ever, so that no step is caught up with."""
         if self.fixed is not None and self.moments is not None:
-            self.moments.last[self.fixed.to(self.moments.last.device)] = _FOR_EVER
+            self.moments.last[self.fixed.to(self.moments.last.device)] = FIXED
 
     def forget(self) -> None:
         """Reset to the state before the first step."""
@@ -194,21 +211,35 @@ class RowTable:
             )
         return type(None), ()
 
-    def _update(self, rows: Integer[Tensor, " rows"], values: Float[Tensor, "rows dim"], step: Step) -> None:
+    def _update_all_rows(self) -> None:
+        history = self._steps()
+        self._mark_written(catch_up(self._checked_moments(), history, self.eps))
+        self._start_history(history.now, history.betas)
+
+    def _require_accepted(self) -> None:
+        """Raise SettingError if an earlier step was refused on a GPU, as far as that is known."""
+        if self.moments is None or not (problem := self.moments.refused()):
+            return
+        self.moments.flag.zero_()
+        raise _unread_error("some") if problem == 1 else not_finite_error()
+
+    def _update(
+        self, rows: Integer[Tensor, " rows"], values: Float[Tensor, "rows dim"], step: Step, rest: Tensor | None
+    ) -> None:
         table, history = self._checked_moments(), self._steps()
-        if behind := update(table, rows, values, step):
-            # The other processes of a group read other rows, whose gradient comes to all.
-            if not several() or own_rows(self.weight) is not self.weight:
-                raise SettingError(
-                    f"{behind} rows have a gradient, but were not read through the embedding, so their values were not "
-                    "up to date.\nLook them up with embedding(ids), or call optimizer.flush() before the forward pass."
-                )
+        # The other processes of a group read other rows, whose gradient comes to all.
+        shared = several() and own_rows(self.weight) is self.weight
+        if shared and rows.is_cuda:
+            catch_up(table, history, self.eps, rows)
+        if behind := update(table, rows, values, step, rest):
+            if not shared:
+                raise _unread_error(str(behind))
             catch_up(table, history, self.eps, rows)
             update(table, rows, values, step)
         history.record(step.lr, step.betas, step.weight_decay)
         self._mark_written(len(rows) > 0)
         if history.count >= max(MIN_HISTORY, len(self.weight)):
-            self.flush()
+            self._update_all_rows()
 
     def _lookup(
         self, weight: Float[Tensor, "vocab_size dim"], ids: Integer[Tensor, "*shape"], padding_idx: int | None
@@ -227,6 +258,7 @@ class RowTable:
         read = partial(self._read, ids, slots) if behind else partial(lookup, own.detach(), ids)
         if not trained:
             return read()
+        self._looked_up = slots
         return with_row_gradient(weight, read, slots, padding_idx, self._first)
 
     def _read(self, ids: Tensor, slots: GroupedSlots) -> Tensor:
@@ -275,6 +307,13 @@ def tied_error() -> SettingError:
         "RowAdamW got a dense gradient: a table that is also the output projection (tied) has one in every row, so no "
         "row can be skipped.\nTrain it with torch.optim.AdamW(..., fused=True). Compute logits that are not "
         "trained under torch.no_grad()."
+    )
+
+
+def _unread_error(rows: str) -> SettingError:
+    return SettingError(
+        f"{rows} rows have a gradient, but were not read through the embedding, so their values were not up to date.\n"
+        "Look them up with embedding(ids), or call optimizer.flush() before the forward pass."
     )
 
 
