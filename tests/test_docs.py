@@ -33,7 +33,7 @@ LESSONS = [page for page in PAGES if "\n```pycon\n" in page.read_text(encoding="
 GUIDES = {
     "my-model", "kv-cache-packing-padding", "alibi-flexattention", "extend-context", "which-scheme", "my-scheme",
     "broken-tokens", "add-remove-tokens", "pair-layout", "transformers",
-    "check-a-model", "check-a-port", "many-gpus", "many-runs", "token-tables", "gpu",
+    "check-a-model", "check-a-port", "many-gpus", "many-runs", "reuse-a-cache", "token-tables", "gpu",
 }  # fmt: skip
 PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.read_text(encoding="utf-8")]
 CHAPTERS = sorted(ROOT.glob("docs/course/*.md"))
@@ -188,6 +188,8 @@ def test_the_two_commands_are_targets_of_make() -> None:
 
 def test_generated_parts_are_up_to_date(generate: ModuleType) -> None:
     assert generate.readme(README) == README, "run make docs"
+    guide = (ROOT / "docs" / "how-to" / "reuse-a-cache.md").read_text(encoding="utf-8")
+    assert generate.reuse_a_cache(guide) == guide, "run make docs"
     everything = (ROOT / "docs" / "everything.md").read_text(encoding="utf-8")
     assert generate.everything(everything) == everything, "run make docs"
     for name, text in generate.pages().items():

@@ -45,8 +45,9 @@ def test_every_error_is_in_the_class_tree():
         for name, value in vars(errors).items()
         if isinstance(value, type) and value.__module__ == "whatwhere.errors"
     }
-    assert ours == {*BUILT_IN, "WhatWhereError", "RandomPositionsWarning"}
+    assert ours == {*BUILT_IN, "WhatWhereError", "RandomPositionsWarning", "RegimeWarning"}
     assert issubclass(errors.RandomPositionsWarning, UserWarning)
+    assert issubclass(errors.RegimeWarning, UserWarning)
     assert not [name for name in BUILT_IN if hasattr(builtins, name)]
 
 

@@ -87,6 +87,7 @@ WITHOUT_ARGS = {  # and why
     "Checkpoint": "it is opened, not constructed",
     "Here": "Where.at makes it",
     "InputEncoding": "abstract",
+    "KVCache": "Where.cache makes it",
     "Positions": "its attributes are listed instead",
     "QueryKeyMap": "abstract",
     "ScoreBias": "abstract",

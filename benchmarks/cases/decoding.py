@@ -135,6 +135,7 @@ class _Step:
         ways: list[tuple[str, Callable[[], Run]]] = [
             (MODEL, self._plain),
             ("whatwhere", self._ours),
+            ("whatwhere, with the cache", self._cached),
             ("whatwhere, fallback", lambda: fallback(self._ours())),
         ]
         if self.device == "cuda":
@@ -191,6 +192,30 @@ class _Step:
                 q, k = heres[n].query_key(q, k)
                 keys[:, :, self.cached], values[:, :, self.cached] = k[:, :, 0], v[:, :, 0]
                 return heres[n].attention(q, keys, values)
+
+            return self._model(self.x, self.layers, attend)
+
+        return run
+
+    def _cached(self) -> Run:
+        wheres = [Where(Rotary(self.head_dim, _THETA))] * LAYERS
+        caches = []
+        for where, (*_, keys, values) in zip(wheres, self.layers, strict=True):
+            caches.append(where.cache(capacity=self.cached + 1))
+            caches[-1].append(
+                positions(self.cached, device=self.device), keys[:, :, : self.cached], values[:, :, : self.cached]
+            )
+        before = caches[0].positions
+
+        @torch.inference_mode()
+        def run() -> Tensor:
+            step = before.next()
+            heres = bind(wheres, step, before.append(step))
+
+            def attend(n: int, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+                q, k = heres[n].query_key(q, k)
+                caches[n].positions = before  # each run is the same step
+                return heres[n].attention(q, *caches[n].append(heres[n], k, v))
 
             return self._model(self.x, self.layers, attend)
 

@@ -15,7 +15,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "positions": ("Positions", ("positions", "Positions")),
     "where": (
         "Where, here, doors",
-        ("Where", "Here", "bind", "Window", "Sink", "InputEncoding", "QueryKeyMap", "ScoreBias"),
+        ("Where", "Here", "bind", "KVCache", "Window", "Sink", "InputEncoding", "QueryKeyMap", "ScoreBias"),
     ),
     "catalogue": ("Catalogue", ("scheme", "catalogue", "load_where")),
     "input": ("Door 1: input", ("Sinusoidal", "AxialSinusoidal", "Fourier", "Learned")),
@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         ),
     ),
     "frequencies": ("Frequencies", ("frequencies",)),
-    "models": ("Models", ("read", "Checkpoint", "inspect", "check", "from_huggingface", "patch", "probe")),
+    "models": ("Models", ("read", "Checkpoint", "inspect", "check", "from_huggingface", "patch", "caches", "probe")),
     "analysis": ("Analysis", ("neighbors", "analogy", "analysis", "show", "export")),
     "compare": ("Compare", ("compare", "comparison")),
     "testing": ("Testing", ("testing",)),

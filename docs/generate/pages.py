@@ -7,7 +7,16 @@ from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
-from docs.generate import gguf_page, guarantees, json_schemas, models_page, public_api, reliability_page, scale_page
+from docs.generate import (
+    cache_operations,
+    gguf_page,
+    guarantees,
+    json_schemas,
+    models_page,
+    public_api,
+    reliability_page,
+    scale_page,
+)
 from docs.generate.scheme_cards import DOORS, card, overview
 from experiments.errata_page import errata_page
 from experiments.evidence_page import page as evidence_page
@@ -38,6 +47,13 @@ def readme(text: str) -> str:
     _, _, after = rest.partition(END)
     rows = "\n".join(lines)
     return f"{before}{BEGIN}\n{rows}\n{END}{after}"
+
+
+def reuse_a_cache(text: str) -> str:
+    """Return the guide with the current table of operations between its marks."""
+    before, begin, rest = text.partition("<!-- operations: written by make docs -->")
+    _, end, after = rest.partition("<!-- end of operations -->")
+    return f"{before}{begin}\n{cache_operations.table()}\n{end}{after}"
 
 
 def pages() -> dict[str, str]:

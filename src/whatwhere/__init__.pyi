@@ -11,6 +11,7 @@ from whatwhere.analysis.token_neighbors import analogy as analogy
 from whatwhere.analysis.token_neighbors import neighbors as neighbors
 from whatwhere.comparison import compare as compare
 from whatwhere.errors import WhatWhereError as WhatWhereError
+from whatwhere.huggingface import caches as caches
 from whatwhere.huggingface.attention import register_attention as register_attention
 from whatwhere.huggingface.patch import patch as patch
 from whatwhere.kernels.backend import pytorch_only as pytorch_only
@@ -49,6 +50,7 @@ from whatwhere.where.input.fourier import Fourier as Fourier
 from whatwhere.where.input.learned import Learned as Learned
 from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
 from whatwhere.where.input_layer import InputLayer as InputLayer
+from whatwhere.where.kv_cache import KVCache as KVCache
 from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
 from whatwhere.where.query_key.by_region import DualChunk as DualChunk
 from whatwhere.where.query_key.by_region import SelfExtend as SelfExtend

@@ -1,7 +1,7 @@
 """The errors. Each message has what was given, what is needed and why, and the way out.
 
-Each is also the built-in error that a caller would expect, so `except ValueError` catches it too. One warning is beside
-them: `RandomPositionsWarning`, a UserWarning.
+Each is also the built-in error that a caller would expect, so `except ValueError` catches it too. Two warnings are
+beside them, `RandomPositionsWarning` and `RegimeWarning`: each a UserWarning.
 """
 
 
@@ -51,3 +51,7 @@ class MissingExtra(WhatWhereError, ImportError):
 
 class RandomPositionsWarning(UserWarning):
     """A model trained at random positions is evaluated at 0, 1, 2, ..., where scores are lower."""
+
+
+class RegimeWarning(UserWarning):
+    """A step of decoding has other rotary frequencies than keys in the KV cache: the text passed the trained length."""

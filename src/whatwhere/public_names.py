@@ -30,8 +30,8 @@ _ELSEWHERE = {
     "here(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
     " scaleddotproductattention",
     "positions.mask() of ww.Positions": "mask causalmask paddingmask attentionmask",
-    "positions.append(step) and keys and values that you concatenate, for there is no cache class": "kvcache cache"
-    " dynamiccache staticcache slidingwindowcache",
+    "where.cache() of a layer, or ww.caches.of(past_key_values, model) of transformers": "cache dynamiccache"
+    " staticcache slidingwindowcache keyvaluecache keyvalues",
     "ww.read(path)": "load open loadmodel frompretrained readmodel",
     "whatwhere.surgery": "resize extend trim repair convert resizecheckpoint trimcheckpoint repaircheckpoint",
 }

@@ -20,6 +20,7 @@ from whatwhere.huggingface.attention import RelativeBias
 from whatwhere.huggingface.attention_mask import NAME
 from whatwhere.models.configuration.description import EmbeddingScale
 from whatwhere.position.positions import Positions, positions
+from whatwhere.tensor_checks import readable
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned, rows_at
 from whatwhere.where.input.sinusoidal import Sinusoidal
@@ -76,6 +77,10 @@ class RotaryTables(nn.Module):
         if scheme.follows_length:
             length = index.amax() + 1 if self.regime_length is None else index.new_tensor(self.regime_length)
             lengths = length.expand(index.shape[1:])
+            compared = self.config is not None  # before it is, positions are examples
+            # Without position 0 there is a cache before these tokens.
+            if compared and self.regime_length is None and readable(index) and index.numel() and int(index.amin()):
+                scheme.warn_of_other_frequencies(Positions(index, index[0], max_length=int(length)))
         cos, sin = (part[:, 0] for part in scheme.bind(positions, lengths))  # (batch, tokens, pairs)
         if isinstance(scheme, Rotary) and scheme.reversed:  # the attention itself takes angles as negative ones
             sin = -sin

@@ -810,10 +810,7 @@ class Positions:
         if self.axes > 1 or self.real:
             which = "real coordinates" if self.real else f"positions of {self.axes} axes"
             raise _no_next(which, "" if self.real else "\nFor text after images or videos (M-RoPE): next_text(n).")
-        last = self.order
-        if self.segment is not None:
-            last = torch.where(self.segment == last_document(self.segment), last, -1)
-        return self._following(next_coordinate(self.index, self.segment), last, added)
+        return self._following(next_coordinate(self.index, self.segment), added)
 
     def next_text(self, n: SupportsIndex = 1) -> "Positions":
         """Return the positions of n tokens of text that follow images or videos (M-RoPE), as in a step of decoding.
@@ -839,15 +836,62 @@ class Positions:
         document = torch.zeros_like(self.order) if self.segment is None else self.segment
         ends = torch.where(document == last_document(document), self.index.amax(0) + 1, 0)
         start = ends.amax(-1, keepdim=True) if self.tokens else ends.new_zeros(1, 1)
-        return self._following(start, self.order, added)
+        return self._following(start, added)
 
-    def _following(self, start: Tensor, orders: Tensor, n: int) -> "Positions":
-        """Return the positions of n tokens from a coordinate on, the same on all axes, after these orders."""
-        later = torch.arange(n, device=self.device)
+    def _following(self, start: Tensor, n: int) -> "Positions":
+        """Return the positions of n tokens of the last document from a coordinate on, the same on all axes."""
+        later, last = torch.arange(n, device=self.device), self.order
         index = (start + later).expand(self.axes, self.batch, -1)
-        order = orders.amax(-1, keepdim=True) + 1 + later if self.tokens else index[0]
+        if self.segment is not None:
+            last = torch.where(self.segment == last_document(self.segment), last, -1)
+        order = last.amax(-1, keepdim=True) + 1 + later if self.tokens else index[0]
         segment = None if self.segment is None else last_document(self.segment).expand(-1, n)
         return Positions(index, order, segment, segment is None, known_end(index), numbering=self.numbering)
+
+    def tree(
+        self, parents: Integer[Tensor, "*rows drafts"]
+    ) -> "tuple[Positions, Bool[Tensor, 'batch 1 drafts all_keys']]":
+        """Return the positions of a tree of drafts that follow these, and its mask: speculative decoding.
+
+        Each draft is one position behind its parent, and sees its ancestors, itself and all of these tokens.
+
+        Args:
+            parents: the number of each draft's parent, which comes before it; -1 where it follows these tokens.
+
+        Returns:
+            Positions of the drafts, to be bound by `where.at(drafts, p.append(drafts))`; and which keys each sees, for
+            `here.attention(..., mask=mask)`, of these tokens and then of the drafts.
+
+        Raises:
+            PositionError: If a parent is not before its draft, or it is not known how the coordinates continue.
+            ShapeError: If parents have neither one nor two dimensions.
+
+        Examples:
+            >>> drafts, mask = positions(7).tree(torch.tensor([-1, 0, 0, 2]))  # 0 -> 1, and 0 -> 2 -> 3
+            >>> drafts.index
+            tensor([[[7, 8, 8, 9]]])
+            >>> mask[0, 0, :, 7:].int().tolist()
+            [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+        """
+        return draft_tree(self.next_text() if self.axes > 1 else self.next(), self.tokens, parents)
+
+    def select(self, rows: Int64[Tensor, " some"]) -> "Positions":
+        """Return the positions of some sequences, in any order and number; those of a batch of 1 serve all.
+
+        Examples:
+            >>> positions(2, start=torch.tensor([4, 9])).select(torch.tensor([1, 1])).index.tolist()
+            [[[9, 10], [9, 10]]]
+        """
+        if self.batch == 1:
+            return self
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        chosen: dict[str, Any] = {
+            k: v.expand(self.batch, -1)[rows] if isinstance(v, Tensor) and v.dim() < 3 else v for k, v in values.items()
+        }
+        chosen["index"] = self.index[:, rows]
+        if self.sliced is not None:
+            chosen["sliced"] = (self.sliced[0].select(rows), *self.sliced[1:])
+        return Positions(**chosen)
 
     def append(self, later: "Positions | Integer[Tensor, '...'] | int") -> "Positions":
         """Return these positions followed by others, as a KV cache grows.
@@ -1108,6 +1152,53 @@ def positions(
         )
     index = torch.arange(start, start + n, device=device)[None]
     return Positions(index[None], index, None, True, start + n)._counted_from(start)
+
+
+def draft_tree(
+    follows: Positions, before: int, parents: Integer[Tensor, "*rows drafts"]
+) -> tuple[Positions, Bool[Tensor, "batch 1 drafts all_keys"]]:
+    """Return the positions and the mask of a tree of drafts from the position that follows so many keys on."""
+    require_tensor("parents", parents, "parents")
+    require_integral(parents)
+    rows, slots = (
+        torch.atleast_2d(parents).to(follows.device).long(),
+        torch.arange(parents.shape[-1]).to(follows.device),
+    )
+    if rows.dim() != 2:
+        raise ShapeError(f"parents need shape (drafts) or (batch, drafts), but have {tuple(parents.shape)}.")
+
+    def error(_: int, at: tuple[int, ...]) -> PositionError:
+        return PositionError(
+            f"draft {at[1]} has parent {int(rows[at])}, but needs one before it, of 0 to {at[1] - 1}, or -1.\n"
+            "List each draft behind its parent."
+        )
+
+    require_range(((rows < -1) | (rows >= slots)).long(), 1, error)
+    seen = (rows[..., None] == slots) | (slots[:, None] == slots)  # its parent and itself
+    for _ in range(len(slots).bit_length()):
+        seen = seen.double() @ seen.double() > 0
+    depth = seen.sum(-1) - 1
+    index, order = follows.index + depth, follows.order + depth
+    segment = None if follows.segment is None else follows.segment.expand(len(order), len(slots))
+    mask = torch.nn.functional.pad(seen, (before, 0), value=True)[:, None]
+    return Positions(index, order, segment, False, known_end(index), numbering=follows.numbering), mask
+
+
+def text_positions(
+    index: Tensor, order: Tensor, segment: Tensor | None, numbering: int | None = None, starts: Tensor | None = None
+) -> Positions:
+    """Return positions of a text of its own, counted where they count on by 1; batches of 1 are expanded.
+
+    With `starts` it is a part of a longer one: the order of the first token of each one's document.
+    """
+    run = segment is None and readable(order) and is_run(order)
+    whole = starts is None and index.shape[:2] == (1, 1) and index.shape[2] > 0 and not index.is_floating_point()
+    if run and whole and torch.equal(index[0], order):
+        return positions(index.shape[2], int(order[0, 0]), index.device)
+    rows = max(index.shape[1], len(order), 1 if segment is None else len(segment))
+    segment, starts = (None if x is None else x.expand(rows, -1) for x in (segment, starts))
+    index, order = index.expand(-1, rows, -1), order.expand(rows, -1)
+    return Positions(index, order, segment, run, known_end(index), document_start=starts, numbering=numbering)
 
 
 def as_positions(given: PositionsLike, device: torch.device | str | None = None) -> Positions:

@@ -133,6 +133,18 @@ class QueryKeyMap(OfHeads, ABC):
             bound: what `bind` returned for their positions.
         """
 
+    def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
+        """Map cached keys from the positions or lengths they were bound to, to others, without the keys themselves.
+
+        Args:
+            k: keys as returned by `map_key`.
+            old, new: what `bind` returned for these positions or lengths, and for the others.
+
+        Raises:
+            SettingError: If the map cannot: it does not override this.
+        """
+        raise _without_rerotate(self)
+
     def forward(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
@@ -297,6 +309,13 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
+
+
+def _without_rerotate(scheme: QueryKeyMap) -> SettingError:
+    return SettingError(
+        f"{type(scheme).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
+        "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
+    )
 
 
 class NormalInit(nn.Module):

@@ -17,7 +17,7 @@ from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position.positions import Positions, PositionsLike, is_number
-from whatwhere.tensor_checks import require_device, require_floating
+from whatwhere.tensor_checks import as_whole, require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import (
     Engine,
@@ -30,8 +30,10 @@ from whatwhere.where.attention import (
     with_sink,
 )
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
+from whatwhere.where.kv_cache import KVCache
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.region_map import by_region, of_first_region, region_map_of
+from whatwhere.where.rotary_map import ScaledRotaryMap
 from whatwhere.where.rotation_by_content import RotationByContent
 from whatwhere.where.score_bias import ScoreBias
 from whatwhere.where.sums import require_no_holes, require_own_keys
@@ -164,6 +166,29 @@ class Where(nn.Module):
             "For attention: here = where.at(positions), then here(q, k, v); token vectors: here.input(x)."
         )
 
+    def cache(
+        self, *, capacity: int = 0, keys_dtype: torch.dtype | None = None, regime_length: int | None = None
+    ) -> KVCache:
+        """Return an empty KV cache of this layer, which is cut, moved, forked and joined exactly.
+
+        Args:
+            capacity: tokens to make room for at once; without it, room grows by half when it is full.
+            keys_dtype: in which keys are kept, float32 where they are moved often; None is theirs.
+            regime_length: the length that `cache.at` assumes for DynamicNTK and LongRoPE; None is that of each text.
+
+        Raises:
+            SettingError: If the capacity is below 0, or the dtype is not of floating-point numbers.
+            ShapeError: If regime_length is not a whole number of at least 1.
+        """
+        if as_whole(capacity) is None or capacity < 0 or not (keys_dtype is None or keys_dtype.is_floating_point):
+            raise SettingError(
+                f"cache got capacity={capacity!r} and keys_dtype={keys_dtype}, but needs a number of tokens, 0 or "
+                "more, and a floating-point dtype or None."
+            )
+        if regime_length is not None:
+            require_whole("cache", regime_length=regime_length)
+        return KVCache(self, capacity, keys_dtype, regime_length)
+
     def kept(self, keys: Positions) -> Int64[Tensor, " kept"]:
         """Return the slots of a KV cache that later queries of this layer can see; all others can be deleted.
 
@@ -264,6 +289,11 @@ class Here:
     def keys(self) -> Positions:
         """The positions of the keys."""
         return self._cache.keys
+
+    @property
+    def regime_length(self) -> int | None:
+        """The length that DynamicNTK and LongRoPE assume; None is that of each text."""
+        return self._cache.regime_length
 
     @property
     def scale(self) -> float | None:
@@ -581,7 +611,8 @@ def bind(
         queries: positions of the queries: Positions, an integer tensor, or a number of tokens, counted from 0.
         keys: positions of the keys; None is the queries'. While decoding, those of all keys in the KV cache.
         regime_length: the length to assume for DynamicNTK and LongRoPE; None is that of each token's own sequence.
-            Pass one where keys are cached: those in the cache were mapped for the length at their time.
+            Pass one where keys are cached: those in the cache were mapped for the length at their time. A step that
+            makes other frequencies of it is a `RegimeWarning`, once.
 
     Returns:
         One Here for each layer.
@@ -622,10 +653,14 @@ def bind(
     cache = PassCache(at_queries, at_keys, regime_length)
     for where in dict.fromkeys(layers):
         _gather_shards(where)
-        if (
-            where.query_key is not None and not where.query_key.by_content
-        ):  # before the first layer, which may be checkpointed or compiled by itself
-            cache.mapped(where.query_key, at_queries)
+        scheme = where.query_key
+        if scheme is not None and not scheme.by_content:
+            cache.mapped(scheme, at_queries)  # before the first layer, which may be checkpointed or compiled by itself
+            if scheme.follows_length and regime_length is None and at_queries.tokens < at_keys.tokens:
+                while (then := getattr(scheme, "then", None)) is not None:
+                    scheme = then
+                if isinstance(scheme, ScaledRotaryMap):
+                    scheme.warn_of_other_frequencies(at_queries)
     return [Here(where, cache) for where in layers]
 
 

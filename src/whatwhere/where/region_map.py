@@ -100,6 +100,14 @@ class RegionMap(QueryKeyMap):
         bounds = self._split(bound)[self.regions :]
         return torch.cat([self.then.map_key(k, each) for each in bounds], dim=1)
 
+    def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
+        """Rotate cached keys to other positions, for each region."""
+        of_keys = zip(self._split(old)[self.regions :], self._split(new)[self.regions :], strict=True)
+        parts = k.chunk(self.key_regions, dim=1)
+        return torch.cat(
+            [self.then.rerotate(part, *bounds) for part, bounds in zip(parts, of_keys, strict=True)], dim=1
+        )
+
     def __repr__(self) -> str:
         """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""
         return f"{type(self).__name__}({self.then}, {self.extra_repr()})"

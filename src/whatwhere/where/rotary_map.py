@@ -1,16 +1,18 @@
 """What the rotary schemes share: pairs of features of queries and keys, rotated by tables of cosines and sines."""
 
+import warnings
 from abc import abstractmethod
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.errors import SettingError, ShapeError
+from whatwhere.errors import RegimeWarning, SettingError, ShapeError
 from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both
 from whatwhere.position.positions import Positions
+from whatwhere.tensor_checks import readable
 from whatwhere.where.base import Bound, Heads, QueryKeyMap
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
 
@@ -79,6 +81,24 @@ class RotaryMap(QueryKeyMap):
         if key_cos is cos and key_sin is sin and self._one_pass:
             return rotate_both(q, k, cos, sin, self.interleaved)
         return self._rotate(q, cos, sin), self._rotate(k, key_cos, key_sin)
+
+    def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
+        """Rotate cached keys from the positions or lengths they were bound to, to others.
+
+        Args:
+            k: keys as returned by `map_key`.
+            old: what they were bound to, `rope.bind(positions, lengths)`.
+            new: the same for other positions, or another length.
+
+        Examples:
+            >>> from whatwhere import Rotary, positions
+            >>> rope, p = Rotary(head_dim=4), positions(2)
+            >>> k = torch.ones(1, 1, 2, 4)
+            >>> old, new = rope.bind(p), rope.bind(positions(2, start=9))
+            >>> torch.allclose(rope.rerotate(rope.map_key(k, old), old, new), rope.map_key(k, new), atol=1e-6)
+            True
+        """
+        return self._rotate(k, *difference(self._key_tables(old, k.dtype), self._key_tables(new, k.dtype)))
 
     @property
     def _one_pass(self) -> bool:
@@ -162,6 +182,7 @@ class ScaledRotaryMap(RotaryMap):
         self.follows_length = or_unscaled(scaling).follows_length
         or_unscaled(scaling).frequencies(rotary_dim, theta, "cpu")  # raises now where it does not fit these features
         self._frequency_cache = FrequencyCache()
+        self._warned = False
 
     @property
     def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
@@ -185,23 +206,28 @@ class ScaledRotaryMap(RotaryMap):
         frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
         return -frequencies if self.reversed else frequencies
 
-    def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
-        """Rotate cached keys from the positions or lengths they were bound to, to others.
-
-        Args:
-            k: keys as returned by `map_key`.
-            old: what they were bound to, `rope.bind(positions, lengths)`.
-            new: the same for other positions, or another length.
-
-        Examples:
-            >>> from whatwhere import Rotary, positions
-            >>> rope, p = Rotary(head_dim=4), positions(2)
-            >>> k = torch.ones(1, 1, 2, 4)
-            >>> old, new = rope.bind(p), rope.bind(positions(2, start=9))
-            >>> torch.allclose(rope.rerotate(rope.map_key(k, old), old, new), rope.map_key(k, new), atol=1e-6)
-            True
-        """
-        return self._rotate(k, *difference(old, new, self.magnitude))
+    def warn_of_other_frequencies(self, step: Positions) -> None:
+        """Warn, once, where a step of decoding has other frequencies than the text before it, whose keys are cached."""
+        trained, end = getattr(self.scaling, "original_length", None), step.max_length
+        if self._warned or not self.follows_length or trained is None or end is None or end <= trained:
+            return
+        if torch.compiler.is_compiling() or not step.tokens or not (step.start or readable(step.index)):
+            return
+        if step.document_length is not None:  # a shard of a text, with all its keys
+            return
+        first, ends = step.index.amin((0, 2)).clamp(min=1), step.index.amax((0, 2)) + 1
+        if step.start:  # known without a wait for the device
+            first, ends = torch.tensor([step.start]), torch.tensor([end])
+        if not torch.equal(self.frequencies(first), self.frequencies(ends)):
+            self._warned = True
+            warnings.warn(
+                f"{type(self.scaling).__name__}, trained on {trained} tokens, has other frequencies for a text of "
+                f"{end} than for the text before this step, whose keys are in the KV cache: scores mix both.\n"
+                "Rotate them, and state the length from now on: cache.regime(n) and cache.at(step). Or pass one "
+                "regime_length from the start.",
+                RegimeWarning,
+                stacklevel=3,
+            )
 
     def rotate_back(self, y: Heads, bound: Bound) -> Heads:
         """Undo the map of queries or keys at the positions they were bound to.
@@ -234,18 +260,16 @@ class ScaledRotaryMap(RotaryMap):
         return -frequencies if self.reversed else frequencies
 
 
-def difference(
-    old: Bound, new: Bound, magnitude: float = 1.0
-) -> tuple[Float32[Tensor, "#batch 1 tokens pairs"], Float32[Tensor, "#batch 1 tokens pairs"]]:
-    """Return cosine and sine of the rotation from old angles to new ones.
+def difference(old: Tables, new: Tables) -> Tables:
+    """Return cosine and sine of the rotation from old angles to new ones, in float64 and rounded once.
 
-        cos(b - a) = cos b cos a + sin b sin a        sin(b - a) = sin b cos a - cos b sin a
-
-    The magnitude is already part of the rotated keys, so it is divided out of both tables.
+    z_new / z_old = z_new conj(z_old) / |z_old|^2        z = cos + i sin, with a factor that keys already have
     """
-    (cos_old, sin_old), (cos_new, sin_new) = old, new
-    factor = magnitude**-2
-    return (cos_new * cos_old + sin_new * sin_old) * factor, (sin_new * cos_old - cos_new * sin_old) * factor
+    cos, sin = (part.double() for part in old)
+    new_cos, new_sin = (part.double() for part in new)
+    norm = cos * cos + sin * sin
+    dtype = new[0].dtype
+    return ((new_cos * cos + new_sin * sin) / norm).to(dtype), ((new_sin * cos - new_cos * sin) / norm).to(dtype)
 
 
 def _require_disjoint(q: Tensor, k: Tensor) -> None:

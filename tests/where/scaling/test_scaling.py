@@ -14,6 +14,7 @@ from tests.gradients import require_gradients
 from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
+pytestmark = pytest.mark.filterwarnings("ignore::whatwhere.errors.RegimeWarning")  # which test_kv_cache.py holds
 DIM, THETA, TRAINED = 32, 10_000.0, 64
 PAIRS = DIM // 2
 PLAIN = ww.frequencies.inverse_frequencies(DIM, THETA)

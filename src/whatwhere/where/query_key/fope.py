@@ -13,9 +13,10 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import alike, assign
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position.positions import Positions
-from whatwhere.tensor_checks import require_generator
+from whatwhere.tensor_checks import require_generator, require_range
 from whatwhere.where.base import Bound, Heads, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
+from whatwhere.where.rotary_map import difference
 
 
 @final
@@ -128,6 +129,18 @@ class FoPE(QueryKeyMap):
         """Rotate keys, as queries are."""
         return self.map_query(k, bound)
 
+    def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
+        """Map cached keys to other positions; their rounding errors grow by 1 / sqrt(c^2 + s^2) of the old ones.
+
+        Raises:
+            SettingError: If that is above 100 for some pair, so that little of the key is left.
+        """
+        c, s = (self._for_heads(table, k.shape[1]) for table in old)
+        lost = c.detach().square() + s.detach().square() < 1e-4
+        require_range(lost.long(), 1, _lost)
+        turn = difference((c, s), (self._for_heads(new[0], k.shape[1]), self._for_heads(new[1], k.shape[1])))
+        return rotate(k, *turn, self.interleaved)
+
     def _frequencies(self, device: torch.device | None = None) -> Float64[Tensor, " waves"]:
         return inverse_frequencies(self.head_dim, self.theta, device)[: self.waves]
 
@@ -143,3 +156,10 @@ class FoPE(QueryKeyMap):
             f"FoPE has {sets} sets of coefficients, which do not match {heads} heads.\n"
             "Pass sets= the number of key heads, or 1."
         )
+
+
+def _lost(value: int, slot: tuple[int, ...]) -> SettingError:
+    return SettingError(
+        f"FoPE has shrunk pair {slot[3]} of the key in slot {slot[2]} to less than a 100th, so it cannot be mapped to "
+        "another position.\nCompute the keys again from their hidden vectors."
+    )

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
+from whatwhere.kernels.rotary import rotate
 from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, Heads, MappedHeads, QueryKeyMap, require_query_heads
 from whatwhere.where.frequencies import rotary_tables
+from whatwhere.where.rotary_map import difference
 
 
 @final
@@ -110,6 +112,11 @@ class PoPE(QueryKeyMap):
         cos, sin = bound
         norm = _norm(k)
         return torch.cat([cos * norm, sin * norm], dim=-1).to(k.dtype)
+
+    def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
+        """Rotate cached keys to other positions: feature c is a pair with feature c + head_dim."""
+        cos, sin = difference((old[0], old[1]), (new[0], new[1]))
+        return rotate(k, cos, sin, interleaved=False)
 
     def _frequencies(self, device: torch.device | None = None) -> Float64[Tensor, " head_dim"]:
         return self.theta ** -(torch.arange(self.head_dim, dtype=torch.float64, device=device) / self.head_dim)

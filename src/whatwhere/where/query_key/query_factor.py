@@ -76,6 +76,10 @@ class QueryFactor(QueryKeyMap):
         """Map keys by `then`."""
         return k if self.then is None else self.then.map_key(k, bound[1:])
 
+    def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
+        """Map cached keys to other positions as `then` does; without one they are the same everywhere."""
+        return k if self.then is None else self.then.rerotate(k, old[1:], new[1:])
+
     def __repr__(self) -> str:
         """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""
         return f"{type(self).__name__}({self.extra_repr()})"

@@ -1,0 +1,595 @@
+"""`KVCache`: the keys and values of one layer, and the positions at which its keys were mapped."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64, Integer
+from torch import Tensor
+from torch.nn import functional as F
+
+from whatwhere.checks import require_whole
+from whatwhere.errors import PositionError, SettingError, ShapeError
+from whatwhere.position.coordinates import last_document, require_positions
+from whatwhere.position.positions import (
+    Positions,
+    PositionsLike,
+    as_positions,
+    draft_tree,
+    is_number,
+    positions,
+    text_positions,
+)
+from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.score_bias import ScoreBias
+
+
+class KVCache:
+    """The keys and values of one layer, with the positions at which its keys were mapped: `where.cache()` makes one.
+
+    Keys are stored as `here.query_key` returns them. Operations change the cache in place and return it; `fork` and
+    slices return others. Afterwards it holds what a forward pass would have put there from the same hidden vectors: a
+    key that changes its position is rotated by the difference, from float64 angles, rounded once. What cannot be exact
+    for a scheme is refused.
+
+    Hidden vectors stay as they are. So `append`, `crop`, slices, `fork`, `select` and `forget` are exact for a whole
+    model, and `shift` where scores depend on distances alone; `drop`, `paste` behind other tokens and `regime` are not,
+    as deeper layers have seen other tokens or other frequencies.
+
+    Each rotation rounds bfloat16 keys once more, by up to half a unit in the last place of a pair's norm: after a shift
+    at most 1.21 units are wrong, and errors of many add up. With `keys_dtype=torch.float32` it is 1.21 units after
+    any number of shifts, for twice the memory of keys, and `k` is a copy of all.
+
+    Attributes:
+        where: the layer's schemes.
+        positions: of the keys in the cache.
+        regime_length: the length that DynamicNTK and LongRoPE assume; None is that of each text at the time.
+        least: the slots that `crop` has to keep: keys that a query before them would see have been forgotten.
+
+    Examples:
+        >>> from whatwhere import Rotary, Where
+        >>> where = Where(Rotary(head_dim=4))
+        >>> cache = where.cache()
+        >>> q, k, v = torch.randn(3, 1, 2, 5, 4)
+        >>> for a, b in ((0, 4), (4, 5)):  # a prompt of four tokens, and one more
+        ...     here = cache.at(b - a)
+        ...     new_q, new_k = here.query_key(q[:, :, a:b], k[:, :, a:b])
+        ...     y = here.attention(new_q, *cache.append(here, new_k, v[:, :, a:b]))
+        >>> whole = where.at(5)
+        >>> cache, torch.allclose(y, whole.attention(*whole.query_key(q, k), v)[:, :, 4:], atol=1e-6)
+        (<KVCache: 1 x 5 tokens, positions(5)>, True)
+    """
+
+    def __init__(
+        self, where: Any, capacity: int = 0, keys_dtype: torch.dtype | None = None, regime_length: int | None = None
+    ) -> None:
+        self.where, self.capacity, self.keys_dtype, self.regime_length = where, capacity, keys_dtype, regime_length
+        self.positions: Positions = positions(0)
+        self.least = 0
+        self._scheme: QueryKeyMap | None = where.query_key
+        self._by_content = self._scheme is not None and self._scheme.by_content
+        self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
+        self._own = False  # whether they may be written to: what was given may not
+        self._lengths: Tensor | None = None  # for which each key was mapped, where the map follows the length
+        self._gaps = False  # whether forgotten keys are why coordinates do not count on by 1
+        self._no_next: PositionError | None = None
+
+    def __copy__(self) -> "KVCache":
+        """Return a cache of the same tensors, which neither writes to."""
+        other = object.__new__(KVCache)
+        vars(other).update({**vars(self), "_held": dict(self._held), "_own": False})
+        return other
+
+    @property
+    def tokens(self) -> int:
+        """How many slots there are, those of padding among them."""
+        return self.positions.tokens
+
+    @property
+    def k(self) -> Float[Tensor, "batch mapped_key_heads keys mapped_dim"]:
+        """The mapped keys, in the dtype of the values, and valid until the cache changes."""
+        return self._of("k").to(self._of("v").dtype)
+
+    @property
+    def v(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
+        """The values, valid until the cache changes."""
+        return self._of("v")
+
+    @property
+    def gates(self) -> Float[Tensor, "batch heads keys *features"] | None:
+        """The gates, where they are cached."""
+        return self._of("gates") if "gates" in self._held else None
+
+    @property
+    def increments(self) -> Float[Tensor, "batch heads keys *features"] | None:
+        """The increments, where they are cached."""
+        return self._of("increments") if "increments" in self._held else None
+
+    def _of(self, name: str) -> Tensor:
+        if name not in self._held:
+            raise ShapeError("this cache is empty.\nAppend the keys and values of a prompt first.")
+        held, tokens = self._held[name], self.positions.tokens
+        return held if held.shape[2] == tokens else held[:, :, :tokens]
+
+    def __repr__(self) -> str:
+        """Return how much there is, and where."""
+        return f"<KVCache: {self._batch} x {self.tokens} tokens, {self.positions}>"
+
+    def next(self, n: int = 1) -> Positions:
+        """Return the positions of the n tokens that follow: as `positions.next`, also behind forgotten keys and images.
+
+        Raises:
+            PositionError: If the coordinates do not say how they continue.
+        """
+        if not self.tokens:
+            return as_positions(n, self.positions.device)
+        if self._no_next is not None:
+            raise self._no_next
+        return self.positions.next_text(n) if self._gaps or self.positions.axes > 1 else self.positions.next(n)
+
+    def tree(
+        self, parents: Integer[Tensor, "*rows drafts"]
+    ) -> tuple[Positions, Bool[Tensor, "batch 1 drafts all_keys"]]:
+        """Return positions and mask of a tree of drafts, as `positions.tree` does, also behind forgotten keys."""
+        return draft_tree(self.next(), self.tokens, parents)
+
+    def at(self, step: PositionsLike = 1) -> Any:
+        """Bind the layer to new tokens and all keys: `where.at(step, cache.positions.append(step))`, a Here.
+
+        Layers whose caches have the same positions are bound at once: `bind(wheres, step, positions.append(step))`.
+
+        Args:
+            step: positions of the new tokens; a number counts those that follow.
+        """
+        new = self._new(step)
+        keys = self.positions.append(new) if self.tokens else None
+        return self.where.at(new, keys, regime_length=self.regime_length)
+
+    def append(
+        self,
+        step: Any,
+        k: Float[Tensor, "batch mapped_key_heads new mapped_dim"],
+        v: Float[Tensor, "batch key_heads new value_dim"],
+        *,
+        gates: Float[Tensor, "batch heads new *gate_features"] | None = None,
+        increments: Float[Tensor, "batch heads new *increment_features"] | None = None,
+    ) -> tuple[
+        Float[Tensor, "batch mapped_key_heads keys mapped_dim"], Float[Tensor, "batch key_heads keys value_dim"]
+    ]:
+        """Store the keys and values of new tokens: of a prompt, or of a step of decoding.
+
+        Args:
+            step: the Here that has mapped k, or the positions of the new tokens.
+            k: keys as `here.query_key` returns them.
+            gates, increments: of the new tokens, where the layer's schemes need those of all keys.
+
+        Returns:
+            All keys and values, as `here.attention` takes them.
+
+        Raises:
+            ShapeError: If tensors do not fit the positions, or what is in the cache.
+            SettingError: If dtypes differ, or gates or increments are missing.
+            PositionError: If the tokens are not later than those of their document.
+        """
+        if (bound := getattr(step, "queries", None)) is not None:
+            new, keys, regime = bound, step.keys, step.regime_length
+        else:
+            new = self._new(step) if self.tokens else as_positions(step, k.device)
+            regime = self.regime_length
+            keys = self.positions.append(new) if self.tokens else new
+        tensors = {"k": k, "v": v}
+        tensors |= {name: x for name, x in (("gates", gates), ("increments", increments)) if x is not None}
+        self._require_fit(tensors, new, keys)
+        lengths = None
+        if self._scheme is not None and self._scheme.follows_length:
+            lengths = new.lengths(new, keys) if regime is None else torch.full_like(new.order, regime)
+        self._grow(tensors, keys, lengths)
+        return self.k, self.v
+
+    def crop(
+        self, n: int | Integer[Tensor, "*batch"], drafts: Integer[Tensor, "*rows accepted"] | None = None
+    ) -> "KVCache":
+        """Keep the first n slots, and of the drafts behind them those that were accepted.
+
+        Args:
+            n: slots that stay; below 0 how many go from the end, as in a slice. A tensor has a number for each
+                sequence: what is behind it becomes padding, and `next` goes on from each one's own last token.
+            drafts: the accepted tokens of a draft tree, from root to leaf, by their numbers in the tree, for all
+                sequences or for each; -1 is none.
+
+        Raises:
+            PositionError: If there are not so many slots, or keys that the next query would see have been forgotten.
+        """
+        ends = torch.as_tensor(n, device=self.positions.device).reshape(-1, 1)
+        ends = torch.where(ends < 0, ends + self.tokens, ends)
+        least, most = (int(end) for end in ends.aminmax())
+        rows = (1,) if drafts is not None else (1, self._batch)
+        if not 0 <= least <= most <= self.tokens or len(ends) not in rows:
+            raise PositionError(
+                f"crop got n={n}, but needs a number of the {self.tokens} slots, or one for each of {self._batch} "
+                "sequences; one for all where drafts are accepted behind it."
+            )
+        self._require_remembered(least)
+        slots = torch.arange(most, device=self.positions.device)[None]
+        if drafts is None:
+            return self._keep(slots, slots >= ends if least < most else None)
+        path = torch.atleast_2d(drafts).to(slots)
+        none = path < 0
+        if bool(((path < -1) | (most + path >= self.tokens)).any()):
+            raise PositionError(
+                f"crop got drafts={drafts.tolist()}, but behind slot {most} there are {self.tokens - most}, which are "
+                "numbered from 0; -1 is none."
+            )
+        slots = torch.cat([slots.expand(len(path), -1), (most + path).clamp(max=self.tokens - 1, min=0)], dim=-1)
+        return self._keep(slots, F.pad(none, (most, 0)) if bool(none.any()) else None)
+
+    def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "KVCache":
+        """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`.
+
+        Raises:
+            PositionError: If the index is neither a slice nor slots, or keys that the next query would see have been
+                forgotten.
+        """
+        part, every = self.positions[tokens], torch.arange(self.tokens, device=self.positions.device)
+        slots, other = every[tokens], copy(self)
+        self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
+        other._gather(slots[None])
+        beginning = torch.equal(slots, every[: len(slots)]) and not self.positions.is_part
+        starts = None if beginning else part.known_starts()
+        other.positions = text_positions(part.index, part.order, part.segment, part.numbering, starts)
+        other.least = min(self.least, len(slots))
+        return other
+
+    def fork(self, rows: Int64[Tensor, " some"] | Sequence[int] | None = None) -> "KVCache":
+        """Return another cache with copies of some sequences, in any order and number; None is all of them.
+
+        `cache.fork([0, 0, 0, 0])` begins four beams, or four answers to one prompt.
+        """
+        index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
+        index, other = index.to(self.positions.device, torch.int64), copy(self)
+        other._held = {name: self._of(name).index_select(0, index) for name in self._held}
+        other.positions, other._own = self.positions.select(index), True
+        if self._lengths is not None and len(self._lengths) > 1:
+            other._lengths = self._lengths[index]
+        return other
+
+    def select(self, rows: Int64[Tensor, " some"] | Sequence[int]) -> "KVCache":
+        """Keep some sequences, in any order and number: the beams that survive, the texts that have not ended."""
+        vars(self).update(vars(self.fork(rows)))
+        return self
+
+    def forget(self, spare: int = 0) -> "KVCache":
+        """Delete keys that no later query sees: those outside of the window (`where.kept`), and padding of all rows.
+
+        Args:
+            spare: tokens at the end that may still be cropped, such as drafts: what a query in place of the first of
+                them sees is kept.
+
+        Raises:
+            SettingError: If a scheme sums over the keys that would be deleted.
+            PositionError: If there are not so many tokens, or the window is by coordinates that do not grow.
+        """
+        p, end = self.positions, self.tokens - spare
+        if not 0 <= end <= self.tokens:
+            raise PositionError(f"forget got spare={spare}, but needs a number of the {self.tokens} slots.")
+        slots = torch.cat([self.where.kept(p[:end] if spare else p), torch.arange(end, self.tokens, device=p.device)])
+        if p.segment is not None and not self._by_content:
+            slots = slots[(p.segment >= 0).any(0)[slots]]
+        begin = self.tokens - len(slots)
+        if begin == 0:
+            return self
+        if not self._gaps:
+            try:
+                self.next()
+            except PositionError as unknown:
+                self._no_next = unknown
+        kept = p[slots]
+        if p.start is not None and len(slots) and int(slots[0]) == begin:  # the last ones, which count on as ever
+            kept = positions(len(slots), p.start + begin, p.device)
+        self._gather(slots[None])
+        self.positions, self._gaps = kept, True
+        self.least = self.least if self.where.window is None else len(slots) - spare
+        return self
+
+    def shift(self, by: int | Sequence[int] | Integer[Tensor, " batch"]) -> "KVCache":
+        """Move all tokens by a number of positions, towards the start if it is below 0.
+
+        Args:
+            by: one number; or one for each axis in a list, or one for each sequence in a tensor.
+
+        Raises:
+            SettingError: If it cannot be exact for the scheme.
+            PositionError: If a position would be below 0.
+            ShapeError: If there are other axes or sequences.
+        """
+        self._require_movable("shift", sums=False)
+        p, step = self.positions, torch.as_tensor(by, device=self.positions.device)
+        step = step.reshape(1, -1, 1) if isinstance(by, Tensor) else step.reshape(-1, 1, 1)
+        if step.is_floating_point() or step.shape[0] not in (1, p.axes) or step.shape[1] not in (1, self._batch):
+            raise ShapeError(
+                f"shift got by={by}, but needs a whole number, or one for each of {p.axes} axes in a list, or one for "
+                f"each of {self._batch} sequences in a tensor."
+            )
+        order = step[0] if _counts(p) else torch.zeros_like(step[0])
+        self._move(_moved(p, step, order, p.known_starts() + order if p.is_part else None))
+        return self
+
+    def drop(self, a: int, b: int) -> "KVCache":
+        """Delete the slots from a up to b, as of a slice; later tokens of the document close up.
+
+        The first of them goes to where the first deleted token was. That is a context shift, which keeps the first a
+        tokens; and a cache with sinks.
+
+        Raises:
+            SettingError: If it cannot be exact for the scheme, or keys were forgotten that would come into the window.
+        """
+        self._require_movable("drop")
+        if self.least:
+            raise SettingError(
+                "drop would bring keys into the window that this cache has forgotten.\nDrop before forget(); or keep "
+                "the positions, with sinks by Window(size, first=4)."
+            )
+        a, b, _ = slice(a, b).indices(self.tokens)
+        if a < b:
+            moves = _closed_up(self.positions, a, b)
+            slots = torch.arange(self.tokens, device=self.positions.device)
+            self._keep(torch.cat([slots[:a], slots[b:]])[None])
+            p = self.positions
+            self._move(_moved(p, *moves, p.known_starts() if p.is_part else None))
+        return self
+
+    def paste(self, other: "KVCache", at: int | Integer[Tensor, " batch"] | None = None) -> "KVCache":
+        """Append the keys and values of another cache of this layer, at other positions than they were mapped at.
+
+        Args:
+            other: of one document in each sequence, perhaps padded. It stays as it is; a batch of 1 serves all.
+            at: the position of its first token, for all sequences or for each; None goes on from the last token.
+
+        Raises:
+            SettingError: If it cannot be exact for the scheme, the caches are of different ones, or the other has
+                forgotten its first tokens and there is no `at`.
+            PositionError: If a position would be below 0, or the other cache has several documents.
+            ShapeError: If batches or sizes of heads differ.
+        """
+        self._require_movable("paste")
+        scheme, theirs = self._scheme, other._scheme
+        if theirs is not scheme and repr(theirs) != repr(scheme):
+            raise SettingError(f"paste got a cache of {theirs}, but this one is of {scheme}.")
+        if other.least and at is None:
+            raise SettingError(
+                "paste got a cache that has forgotten its first tokens.\nPass at=, the position of the first it has."
+            )
+        if not other.tokens:
+            return self
+        other = other if self.tokens else other.fork()  # whose tensors may be overwritten later
+        new, tensors = self._behind(other.positions, at), {name: other._of(name) for name in other._held}
+        rows = max(self._batch or other._batch, new.batch)
+        tensors = {name: x.expand(rows, *x.shape[1:]) if len(x) == 1 else x for name, x in tensors.items()}
+        if scheme is not None:
+            bounds = (other._bound(p, other._lengths) for p in (other.positions, new))
+            tensors["k"] = scheme.rerotate(tensors["k"], *bounds)
+        dtype = self._held["k"].dtype if self._held else self.keys_dtype or tensors["v"].dtype
+        tensors["k"] = tensors["k"].to(dtype)
+        keys = self.positions.append(new) if self.tokens else new
+        self._require_fit(tensors, new, keys)
+        self.least = self.tokens + other.least if other.least else self.least
+        self._grow(tensors, keys, other._lengths)
+        self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
+        return self
+
+    def regime(self, n: int | None = None) -> "KVCache":
+        """Rotate all keys to the frequencies of one length, where a scaling follows it: DynamicNTK and LongRoPE.
+
+        `cache.at` binds later steps with the same frequencies. Other schemes have them always.
+
+        Args:
+            n: the length; None is that of each text now, and later steps have those of their own.
+
+        Raises:
+            ShapeError: If n is not a whole number of at least 1.
+        """
+        if n is not None:
+            require_whole("regime", n=n)
+        p, scheme, lengths = self.positions, self._scheme, self._lengths
+        if scheme is not None and lengths is not None:
+            new = p.lengths() if n is None else torch.full_like(lengths, n)
+            self._held["k"] = scheme.rerotate(self._of("k"), self._bound(p, lengths), self._bound(p, new))
+            self._lengths = new
+        self.regime_length = n
+        return self
+
+    @property
+    def _batch(self) -> int:
+        return self._held["k"].shape[0] if self._held else 0
+
+    def _new(self, step: PositionsLike) -> Positions:
+        return self.next(int(step)) if is_number(step) else as_positions(step)
+
+    def _require_movable(self, operation: str, sums: bool = True) -> None:
+        """Raise SettingError where tokens of this layer cannot be at other positions, or behind other tokens."""
+        if self.where.input is not None:
+            raise SettingError(position_inside(operation, type(self.where.input).__name__))
+        if self._by_content and sums:
+            raise SettingError(
+                f"{type(self._scheme).__name__} rotates each key by a sum over all tokens before it, which are others "
+                f"after {operation}.\nCompute the keys again, behind their new beginning."
+            )
+
+    def _require_remembered(self, end: int) -> None:
+        if end < self.least:
+            raise PositionError(
+                f"a query behind slot {end} would see keys that this cache has forgotten: it can go back to slot "
+                f"{self.least}.\nForget less: after forget(spare=n), n tokens can be cropped."
+            )
+
+    def _require_fit(self, tensors: dict[str, Tensor], new: Positions, keys: Positions) -> None:
+        """Raise unless tensors have the tokens of their positions, and the sizes, names and dtypes of the cache."""
+        n, rows, held, score = new.tokens, tensors["k"].shape[0], self._held, self.where.score
+        if keys.tokens != self.tokens + n:
+            raise ShapeError(
+                f"{keys.tokens} keys were bound, but the cache has {self.tokens}, and {n} tokens are new.\n"
+                "Bind them by cache.at(step), or where.at(step, cache.positions.append(step))."
+            )
+        for name, x in tensors.items():
+            before = held.get(name, x)
+            fits = x.dim() > 2 and x.shape[0] == rows and x.shape[2] == n and new.batch in (1, rows)
+            if not fits or x.shape[:2] != before.shape[:2] or x.shape[3:] != before.shape[3:]:
+                raise ShapeError(
+                    f"{name} has shape {tuple(x.shape)}, but the new positions are for (batch, heads, {n}, ...) with "
+                    f"batch {rows if new.batch == 1 else new.batch}, and the cache has {tuple(before.shape)}."
+                )
+            if x.dtype != before.dtype and (name != "k" or self.keys_dtype is None):
+                raise SettingError(f"{name} has dtype {x.dtype}, but the cache {before.dtype}.\nMake both equal.")
+        needed = set(held or tensors) | ({"increments"} if self._by_content else set())
+        if score is not None and score.sums_between and type(score).gates is not ScoreBias.gates:
+            needed.add("gates")
+        if needed != set(tensors):
+            raise SettingError(
+                f"the cache needs {', '.join(sorted(needed))} of each token, but got {', '.join(sorted(tensors))}.\n"
+                "Pass gates=here.gates(x) and increments=here.increments(x) of the new tokens, each always or never."
+            )
+
+    def _grow(self, tensors: dict[str, Tensor], keys: Positions, lengths: Tensor | None) -> None:
+        """Write tensors behind what is there, with room for later ones; these are the positions of all keys."""
+        before, after, held = self.tokens, keys.tokens, self._held
+        if self.keys_dtype is not None:
+            tensors["k"] = tensors["k"].to(self.keys_dtype)
+        if lengths is not None:
+            both = [lengths] if self._lengths is None else [self._lengths, lengths]
+            rows = max(len(x) for x in both)
+            self._lengths = torch.cat([x.expand(rows, -1) for x in both], dim=-1)
+        graph = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors.values(), *held.values()))
+        adopted = not before and self.capacity <= after
+        for name, x in tensors.items():
+            room = held.get(name)
+            if adopted or graph:
+                held[name] = x if adopted or room is None else torch.cat([room[:, :, :before], x], dim=2)
+                continue
+            if room is None or not self._own or room.shape[2] < after or _is_sealed(room):
+                size = max(self.capacity, after * 3 // 2 + 16 if before else after)
+                held[name] = x.new_empty(*x.shape[:2], size, *x.shape[3:])
+                if room is not None:
+                    held[name][:, :, :before] = room[:, :, :before]
+            held[name][:, :, before:after] = x
+        self._own, self.positions = not (adopted or graph), keys
+
+    def _bound(self, p: Positions, lengths: Tensor | None) -> Bound:
+        assert self._scheme is not None
+        return self._scheme.bind(p) if lengths is None else self._scheme.bind(p, lengths)
+
+    def _move(self, new: Positions) -> None:
+        """Map the keys to other positions."""
+        scheme = self._scheme
+        if scheme is not None and not scheme.by_content and self._held:
+            bounds = (self._bound(p, self._lengths) for p in (self.positions, new))
+            self._held["k"] = scheme.rerotate(self._of("k"), *bounds)
+        self.positions = new
+
+    def _gather(self, slots: Int64[Tensor, "rows kept"]) -> None:
+        """Keep copies of the tensors at some slots, for all sequences or for each."""
+        self._held = {name: _at_slots(self._of(name), slots) for name in self._held}
+        self._lengths = None if self._lengths is None else _at_slots(self._lengths[:, None], slots)[:, 0]
+        self._own = True
+
+    def _keep(self, slots: Int64[Tensor, "rows kept"], absent: Bool[Tensor, "batch kept"] | None = None) -> "KVCache":
+        """Keep some slots as a text of its own, for all sequences or for each; those that are absent become padding."""
+        p = self.positions
+        index, order = _at_slots(p.index.movedim(0, 1), slots).movedim(1, 0), _at_slots(p.order[:, None], slots)[:, 0]
+        segment = None if p.segment is None else _at_slots(p.segment[:, None], slots)[:, 0]
+        starts = _at_slots(p.known_starts()[:, None], slots)[:, 0] if p.is_part else None
+        if absent is not None:
+            segment = torch.where(absent, -1, torch.zeros_like(order) if segment is None else segment)
+        if len(slots) > 1 or not torch.equal(slots[0], torch.arange(slots.shape[1], device=slots.device)):
+            self._gather(slots)
+        elif self._lengths is not None:  # the rest of the tensors is overwritten, or left behind by a larger one
+            self._lengths = self._lengths[:, : slots.shape[1]]
+        self.positions = text_positions(index, order, segment, p.numbering, starts)
+        return self
+
+    def _behind(self, p: Positions, at: int | Tensor | None) -> Positions:
+        """Return positions of another cache, moved behind those of this one."""
+        own, empty = self.positions, not self.tokens
+        real = torch.ones_like(p.order, dtype=torch.bool) if p.segment is None else p.segment >= 0
+        if p.segment is not None and bool(((p.segment != last_document(p.segment)) & real).any()):
+            raise PositionError("paste needs a cache of one document, but this one has several.\nPaste slices of it.")
+        first, begin = first_token(p)
+        start = first if empty or at is not None else self.next().index.amin(0)
+        start = start if at is None else torch.as_tensor(at, device=p.device).reshape(-1, 1)
+        end = begin
+        if not empty:
+            end = own.order if own.segment is None else own.order.masked_fill(own.segment < 0, -1)
+            end = end.amax(-1, keepdim=True) + 1
+        if _counts(p) and (empty or _counts(own)):
+            end = start if empty else torch.maximum(end, start)
+        moved = _moved(p, (start - first)[None], end - begin, None)
+        if own.segment is None and moved.segment is None:
+            return moved
+        document = torch.zeros_like(begin) if own.segment is None else last_document(own.segment)
+        return text_positions(moved.index, moved.order, torch.where(real, document, -1), own.numbering)
+
+
+def first_token(p: Positions) -> tuple[Tensor, Int64[Tensor, "batch 1"]]:
+    """Return the least coordinate and the least order of each sequence, without padding."""
+    hidden = torch.zeros_like(p.order, dtype=torch.bool) if p.segment is None else p.segment < 0
+    least, order = (x.masked_fill(hidden, int(x.amax())).amin(-1, keepdim=True) for x in (p.index.amin(0), p.order))
+    return least, order
+
+
+def position_inside(operation: str, name: str) -> str:
+    """Return why tokens under an input encoding stay at their positions."""
+    return (
+        f"{name} is added to the token vectors, so the position of each token is inside its hidden vector, and "
+        f"{operation} cannot change it.\nCompute the tokens again at their new positions."
+    )
+
+
+def _is_sealed(x: Tensor) -> bool:
+    """Return whether a tensor was made under inference_mode, and may not be written to here."""
+    return x.is_inference() and not torch.is_inference_mode_enabled()
+
+
+def _at_slots(x: Tensor, slots: Int64[Tensor, "rows kept"]) -> Tensor:
+    """Return a tensor (batch, any, tokens, ...) at some slots of all its sequences, or of each."""
+    if len(slots) == 1:
+        return x.index_select(2, slots[0])
+    index = slots.view(len(slots), 1, -1, *(1,) * (x.dim() - 3))
+    return x.expand(len(slots), *x.shape[1:]).gather(2, index.expand(-1, x.shape[1], -1, *x.shape[3:]))
+
+
+def _counts(p: Positions) -> bool:
+    """Return whether the order of tokens is their coordinate."""
+    return p.start is not None or (p.axes == 1 and not p.real and torch.equal(p.index[0], p.order))
+
+
+def _moved(p: Positions, by: Tensor, order_by: Tensor, starts: Tensor | None) -> Positions:
+    """Return positions with `by` added to coordinates and `order_by` to orders, where they are no padding."""
+    index, order = p.index + by, p.order + order_by
+    if p.segment is not None:
+        index, order = torch.where(p.segment < 0, p.index, index), torch.where(p.segment < 0, p.order, order)
+    if not p.real:
+        require_positions(index, torch.int64)
+    return text_positions(index, order, p.segment, p.numbering, starts)
+
+
+def _closed_up(p: Positions, a: int, b: int) -> tuple[Tensor, Int64[Tensor, "batch kept"]]:
+    """Return by what the tokens that stay move in coordinate and in order when the slots from a up to b go.
+
+    Of an image that is cut, the part before a stays, and the next token comes after its largest coordinate.
+    """
+    least, most, rows = p.index.amin(0), p.index.amax(0), torch.arange(p.batch, device=p.device)
+    document = torch.zeros_like(p.order) if p.segment is None else p.segment
+    by, order_by = (torch.zeros_like(x[:, b:]) for x in (least, p.order))
+    for each in document[:, a:b].unique().tolist():
+        gone, later = document[:, a:b] == each, document[:, b:] == each
+        moves = later & gone.any(-1, keepdim=True)
+        if each < 0 or not bool(moves.any()):
+            continue
+        first, following = a + gone.int().argmax(-1), b + later.int().argmax(-1)
+        start = least[rows, first]
+        if p.axes > 1 and a:
+            end = torch.where(document[:, :a] == each, most[:, :a] + 1, 0).amax(-1)
+            start = torch.where(start == most[rows, first], start, torch.maximum(start, end))
+        by = torch.where(moves, (start - least[rows, following])[:, None], by)
+        order_by = torch.where(moves, (p.order[rows, first] - p.order[rows, following])[:, None], order_by)
+    return F.pad(by, (a, 0))[None], F.pad(order_by, (a, 0))
