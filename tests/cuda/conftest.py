@@ -55,7 +55,7 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
         if DEVICE != "cuda":
             pytest.skip("compiled kernels run on a GPU only")
         return torch.device("cuda")
-    for name in ("rotary", "embedding", "row_adamw"):
+    for name in ("rotary", "cos_sin", "embedding", "row_adamw"):
         interpret(import_module(f"whatwhere.kernels.cuda.{name}"), monkeypatch)
     round_to_nearest(monkeypatch)
     return torch.device("cpu")

@@ -2,7 +2,10 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,9 +16,11 @@ from whatwhere.kernels.embedding import Rows
 from whatwhere.kernels.row_adamw import Moments, Step
 
 triton = pytest.importorskip("triton", reason="needs Triton, which is not installed here")
-compiler, target = (import_module(f"triton.{name}") for name in ("compiler", "backends.compiler"))
-embedding, rotary, row_adamw = (
-    import_module(f"whatwhere.kernels.cuda.{name}") for name in ("embedding", "rotary", "row_adamw")
+compiler, target, nvidia = (
+    import_module(f"triton.{name}") for name in ("compiler", "backends.compiler", "backends.nvidia.compiler")
+)
+embedding, rotary, cos_sin, row_adamw = (
+    import_module(f"whatwhere.kernels.cuda.{name}") for name in ("embedding", "rotary", "cos_sin", "row_adamw")
 )
 
 POINTERS = {
@@ -44,7 +49,7 @@ class Calls:
 def calls(monkeypatch, tmp_path):
     """No kernel runs, and none is taken from an earlier run's cache."""
     seen = Calls()
-    for module in (rotary, embedding, row_adamw):
+    for module in (rotary, cos_sin, embedding, row_adamw):
         monkeypatch.setattr(module, "launch", seen)
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
@@ -57,8 +62,8 @@ def compiled(kernel: Any, given: tuple[Any, ...], constants: dict[str, Any], cap
     for n, (name, value) in enumerate(zip(kernel.arg_names, given, strict=False)):
         if isinstance(value, float):
             signature[name] = "fp32"
-        elif isinstance(value, int) and value == 1:
-            signature[name], fixed[(n,)] = "constexpr", 1
+        elif value is None or (isinstance(value, int) and value == 1):
+            signature[name], fixed[(n,)] = "constexpr", value
         else:
             address = value.data_ptr() if isinstance(value, Tensor) else value
             signature[name] = POINTERS[value.dtype] if isinstance(value, Tensor) else "i32"
@@ -72,17 +77,18 @@ def compiled(kernel: Any, given: tuple[Any, ...], constants: dict[str, Any], cap
     return triton.compile(source, target.GPUTarget("cuda", capability, 32), {**options, "enable_fp_fusion": False})
 
 
-def require_lean(made: Any, folder: Any, numbers: bool = False) -> None:
+def require_lean(made: Any, folder: Any, numbers: bool = False, narrow: bool = False) -> None:
     """Writes of 16 bytes, reads of 8 at least, no product fused with a sum, no memory but the tensors' own.
 
     Args:
+        narrow: it also writes 8 bytes at once.
         numbers: it also reads and writes single numbers of 4 bytes, and moves rows through shared memory.
     """
     code = made.asm["ptx"]
     reads, writes = (set(re.findall(rf"\b{way}\.global\.([.\w]*)", code)) for way in ("ld", "st"))
     assert reads
     assert reads <= {"v4.b32", "v2.b64", "v2.b32", "b64", *(["b32"] if numbers else [])}
-    assert {"v4.b32"} <= writes <= {"v4.b32", *(["b32"] if numbers else [])}
+    assert {"v4.b32"} <= writes <= {"v4.b32", *(["v2.b32"] if narrow else []), *(["b32"] if numbers else [])}
     assert not re.search(r"\bfma\.rn\.f(?:32|64)", code)
     assert numbers or made.metadata.shared == 0
     file = folder / "kernel.cubin"
@@ -90,18 +96,89 @@ def require_lean(made: Any, folder: Any, numbers: bool = False) -> None:
     command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
     usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert re.search(r"STACK:0 .*LOCAL:0 ", usage), usage
+    require_fits(made, folder)
+
+
+def require_fits(made: Any, folder: Any) -> None:
+    """Raise unless the assembler finds registers and shared memory for it on this GPU, and spills none."""
+    file = folder / "kernel.ptx"
+    file.write_text(made.asm["ptx"])
+    (architecture,) = re.findall(r"^\.target (\w+)", made.asm["ptx"], re.MULTILINE)
+    capability = made.metadata.target.arch
+    assert architecture.startswith(f"sm_{capability}")
+    command = [
+        nvidia.get_ptxas(capability).path,
+        "-v",
+        "--fmad=false",
+        f"--gpu-name={architecture}",
+        str(file),
+        "-o",
+        "/dev/null",
+    ]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", said)]
+    assert registers, said
+    assert max(registers) <= 255
+    assert set(re.findall(r"(\d+) bytes spill", said)) == {"0"}, said
+    fixed = sum(int(number) for number in re.findall(r"(\d+) bytes smem", said))
+    assert fixed + made.metadata.shared <= {80: 99, 90: 227}[capability] * 1024
 
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_rotation(interleaved, dtype, capability, calls, tmp_path):
-    x = torch.empty(2, 16, 32, 128, dtype=dtype).transpose(1, 2)
+@pytest.mark.parametrize("key_heads", [8, 32])
+def test_rotation(key_heads, interleaved, dtype, capability, calls, tmp_path):
+    tensors = [torch.empty(2, 16, count, 128, dtype=dtype).transpose(1, 2) for count in (32, key_heads)]
     cos, sin = torch.empty(2, 1, 1, 16, 64)
-    rotary.rotate(x, cos, sin, interleaved)
+    rotary.rotate(tensors, tensors, cos, sin, interleaved)
     ((kernel, grid, given, constants),) = calls.kept
     assert grid == (2 * 16, 1, 1), "all heads of a token are one program's"
-    require_lean(compiled(kernel, given, constants, capability), tmp_path)
+    assert sum(x is not None for x in given) <= 14, "strides that follow from others are not passed"
+    narrow = (key_heads, dtype) == (8, torch.bfloat16)  # where a thread has four numbers of the keys
+    require_lean(compiled(kernel, given, constants, capability), tmp_path, narrow=narrow)
+
+
+def variants() -> Iterator[Any]:
+    """Yield calls that together compile each kernel for every dtype, with and without what it may leave out."""
+    for dtype, (dim, pairs), interleaved in product(
+        (*HALVES, torch.float16, torch.float64), ((64, 20), (80, 40), (512, 256)), (False, True)
+    ):
+        tensors = [torch.empty(2, 16, n, dim, dtype=dtype).transpose(1, 2) for n in (32, 4)][: 1 + (dim != 80)]
+        given = tensors, [y.contiguous() for y in tensors], *torch.empty(2, 2, 1, 16, pairs), interleaved, True
+        few = dim == 64 or (dim, dtype) == (512, torch.float64)
+        yield of("rotary", dtype, dim, interleaved, run=partial(rotary.rotate, *given), slow=not few)
+    ids, wide = torch.zeros(2, 16, dtype=torch.int64), torch.ones(2, 16, 64, dtype=torch.float64)
+    for index, frequencies, axes, interleaved in (
+        (ids[None], wide[0, 0], None, False),
+        (ids[None], wide, None, True),
+        (ids.expand(3, 2, 16), wide[0, 0], torch.zeros(64, dtype=torch.int64), False),
+    ):
+        given = index, frequencies, *torch.empty(2, 32, 128), 128, 1.25, axes, interleaved
+        yield of("tables", interleaved, axes is None, run=partial(cos_sin.cos_sin, *given))
+    for dtype, dim in product((*HALVES, torch.float16), (768, 4096)):
+        weight = torch.empty(100, dim, dtype=dtype)
+        indexed = Rows(torch.empty(64, dim), ids.mT.contiguous().mT, 2)
+        for n, rows in enumerate((None, indexed, Rows(torch.empty(2, 16, dim, dtype=dtype)))):
+            run = partial(embedding.embed, weight, ids.int().mT.contiguous().mT if n else ids, 2.0, rows)
+            yield of("embed", dtype, dim, n, run=run, slow=(dtype == torch.float16) == (dim == 768))
+
+
+def of(*names: object, run: Any, slow: bool = False) -> Any:
+    return pytest.param(run, id=" ".join(map(str, names)), marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("run", list(variants()))
+def test_every_variant_fits(run, calls, tmp_path):
+    """No register is spilled, on either GPU; offsets of numbers have 64 bits, and so has all that they are made of."""
+    run()
+    ((kernel, _, given, constants),) = calls.kept
+    for capability in (80, 90):
+        made = compiled(kernel, given, constants, capability)
+        require_fits(made, tmp_path)
+    offsets = re.findall(r"tt\.addptr .*, (?:tensor<[x\d]*x)?(i\d+)", made.asm["ttir"])
+    assert offsets
+    assert set(offsets) == {"i64"}
 
 
 @pytest.mark.parametrize("capability", [80, 90])

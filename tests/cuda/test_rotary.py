@@ -1,47 +1,82 @@
-"""The rotation on a GPU equals PyTorch's operations to the bit."""
+"""The rotation on a GPU equals PyTorch's operations to the bit, queries and keys in one launch."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from whatwhere.kernels.rotary import rotate_in_pytorch
+import whatwhere as ww
+from whatwhere.kernels import backend
+from whatwhere.kernels.rotary import rotate_both, rotate_both_, rotate_in_pytorch
 
-from ..kernels.inputs import LAYOUTS, rotary_tables, sampled
+from ..kernels.inputs import LAYOUTS, NOT_SHARED, rotary_tables, sampled
 
-rotary = pytest.importorskip("whatwhere.kernels.cuda.rotary", reason="needs Triton, which is not installed here")
+rotary, cos_sin = (
+    pytest.importorskip(f"whatwhere.kernels.cuda.{name}", reason="needs Triton, which is not installed here")
+    for name in ("rotary", "cos_sin")
+)
 
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = [(2, 5, 7, 16, 8), (1, 3, 4, 20, 6), (2, 1, 1, 2, 1), (1, 1, 3, 40, 4), (1, 2, 3, 6, 0)]
 """batch, heads, tokens, features, pairs: sizes that are not powers of two, features that stay, and no rotation."""
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool = False) -> Tensor:
+    y = torch.empty_like(x)
+    rotary.rotate((x,), (y,), cos, sin, interleaved, back)
+    return y
+
+
+@pytest.fixture
+def launches(target: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that run, in order; the CPU plays the role of a GPU where there is none."""
+    seen: list[str] = []
+    for module in (rotary, cos_sin):
+        run: Callable[..., None] = module.launch
+
+        def note(kernel, grid, *given, run=run, **constants):
+            seen.extend([] if 0 in grid else [kernel.fn.__name__])
+            run(kernel, grid, *given, **constants)
+
+        monkeypatch.setattr(module, "launch", note)
+    if target.type == "cpu":
+        monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
+        monkeypatch.setattr(backend, "_runs_on", lambda device: True)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_rotation_equals_that_of_pytorch(shape, interleaved, dtype, target, equal):
     batch, heads, tokens, features, pairs = shape
     x = sampled(batch, heads, tokens, features, device=target, dtype=dtype)
     cos, sin = rotary_tables(1, 1, tokens, pairs, device=target)
-    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
-    equal(rotary.rotate(x, cos, sin, interleaved, back=True), rotate_in_pytorch(x, cos, -sin, interleaved))
+    equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+    equal(rotate(x, cos, sin, interleaved, back=True), rotate_in_pytorch(x, cos, -sin, interleaved))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)])
 def test_tables_of_each_sequence_and_each_head(rows, interleaved, target, equal):
     x, (cos, sin) = sampled(3, 4, 5, 12, device=target), rotary_tables(*rows, 5, 4, device=target)
-    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+    equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_strides(layout, interleaved, target, equal):
     x, (cos, sin) = LAYOUTS[layout](sampled(2, 4, 5, 12, device=target)), rotary_tables(1, 1, 5, 4, device=target)
-    equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+    equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 def test_tables_of_different_strides(target, equal):
     x, (cos, sin) = sampled(2, 4, 5, 12, device=target), rotary_tables(1, 1, 5, 6, device=target)
     sin = sin.mT.contiguous().mT
-    equal(rotary.rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
+    equal(rotate(x, cos, sin, False), rotate_in_pytorch(x, cos, sin, False))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -51,7 +86,7 @@ def test_in_place(interleaved, target, equal):
     before, x = held.clone(), held[..., 8:20].transpose(1, 2)
     cos, sin = rotary_tables(1, 1, 5, 4, device=target)
     wanted = rotate_in_pytorch(x, cos, sin, interleaved)
-    assert rotary.rotate(x, cos, sin, interleaved, out=x) is x
+    rotary.rotate((x,), (x,), cos, sin, interleaved)
     equal(x, wanted)
     equal(held[..., :8], before[..., :8])
     equal(held[..., 16:], before[..., 16:])
@@ -63,13 +98,155 @@ def test_blocks_of_several_tokens_heads_and_features(target, equal, monkeypatch)
     monkeypatch.setattr(rotary, "_MAX_BLOCK", 4)
     for interleaved in (False, True):
         x, (cos, sin) = sampled(2, 3, 5, 40, device=target), rotary_tables(2, 1, 5, 9, device=target)
-        equal(rotary.rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
+        equal(rotate(x, cos, sin, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
 def test_empty_tensors(shape, target):
     x, (cos, sin) = torch.empty(shape, device=target), rotary_tables(1, 1, shape[2], 2, device=target)
-    assert rotary.rotate(x, cos, sin, False).shape == shape
+    assert rotate(x, cos, sin, False).shape == shape
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("head_dim", [32, 64, 80, 96, 128, 256, 576])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_heads_of_every_size_against_float64(dtype, head_dim, interleaved, target):
+    """Of models; three roundings of float32, and one of the result."""
+    x = sampled(1, 3, 2, head_dim, device=target, dtype=dtype)
+    cos, sin = rotary_tables(1, 1, 2, head_dim // 2, device=target)
+    wide = [part.double().cpu() for part in (x, cos, sin)]
+    a, b = (wide[0][..., ::2], wide[0][..., 1::2]) if interleaved else wide[0].chunk(2, -1)
+    pair = a * wide[1] - b * wide[2], a * wide[2] + b * wide[1]
+    wanted = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    eps = max(torch.finfo(dtype).eps, 2**-53)
+    slack = 4 * torch.finfo(dtype if dtype == torch.float64 else torch.float32).eps * wide[0].abs().max()
+    assert ((rotate(x, cos, sin, interleaved).double().cpu() - wanted).abs() <= eps / 2 * wanted.abs() + slack).all()
+
+
+BOTH = [
+    ((2, 4, 2, 5), (12, 6), (1, 1)),
+    ((2, 8, 1, 3), (20, 6), (2, 1)),
+    ((1, 3, 3, 4), (16, 5), (1, 3)),
+    ((1, 40, 8, 2), (256, 128), (1, 1)),
+    ((1, 1, 7, 1), (6, 0), (1, 1)),
+    ((0, 2, 1, 3), (8, 4), (1, 1)),
+    ((2, 3, 0, 3), (8, 4), (1, 1)),
+    ((2, 0, 3, 3), (8, 4), (1, 1)),
+]
+"""batch, heads, key heads, tokens; features and pairs; rows and heads of the tables."""
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("sizes", "features", "rows"), BOTH, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_queries_and_keys_are_one_launch(dtype, sizes, features, rows, interleaved, target, equal, launches):
+    """Forward, backward, in place: each is one, and equals PyTorch's own operations on each of both."""
+    batch, heads, key_heads, tokens = sizes
+    q, k = (
+        sampled(batch, n, tokens, features[0], device=target, dtype=dtype, seed=n).requires_grad_()
+        for n in (heads, key_heads)
+    )
+    cos, sin = rotary_tables(*rows, tokens, features[1], device=target)
+    with torch.no_grad():
+        wanted = [rotate_in_pytorch(x, cos, sin, interleaved) for x in (q, k)]
+        slopes = [rotate_in_pytorch(x, cos, -sin, interleaved) for x in wanted]
+    once = ["_rotate"] * (q.numel() + k.numel() > 0)
+    rotated = rotate_both(q, k, cos, sin, interleaved)
+    assert launches == once
+    given = torch.autograd.grad(rotated, (q, k), wanted)
+    assert launches == 2 * once
+    places = [x.detach().clone() for x in (q, k)]
+    assert all(x is y for x, y in zip(rotate_both_(*places, cos, sin, interleaved), places, strict=True))
+    assert launches[2 * len(once) :] == (once if features[1] else []), "in place, what is not rotated stays"
+    for results, right in ((rotated, wanted), (given, slopes), (places, wanted)):
+        for one, other in zip(results, right, strict=True):
+            equal(one.detach(), other)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_queries_and_keys_of_any_strides(layout, interleaved, target, equal, launches):
+    """Each of its own; where features are apart, both are copied first."""
+    for other in ("contiguous", "heads behind tokens", layout):
+        q, k = LAYOUTS[layout](sampled(2, 4, 5, 12, device=target)), LAYOUTS[other](sampled(2, 2, 5, 12, device=target))
+        cos, sin = rotary_tables(1, 1, 5, 4, device=target)
+        wanted = [rotate_in_pytorch(x, cos, sin, interleaved) for x in (q, k)]
+        for results in (
+            rotate_both(q, k, cos, sin, interleaved),
+            rotate_both_(q, k, cos, sin, interleaved) if layout in NOT_SHARED else wanted,
+        ):
+            for one, right in zip(results, wanted, strict=True):
+                equal(one, right)
+    assert set(launches) == {"_rotate"}
+    assert len(launches) == 3 * (1 + (layout in NOT_SHARED))
+
+
+@pytest.mark.parametrize("what", ["tokens", "dtype", "gradient of one", "gradient to one"])
+def test_queries_and_keys_that_differ_are_two_launches(what, target, equal, launches):
+    """In their number of tokens, as with a KV cache, and so on; no number is another for it."""
+    q, k = sampled(2, 4, 5, 12, device=target), sampled(2, 2, 5, 12, device=target)
+    rope, p = ww.Rotary(12, rotary_dim=8), ww.positions(5).to(target)
+    if what == "dtype":
+        k = k.bfloat16()
+    at_keys = p if what != "tokens" else ww.positions(3).to(target)
+    k = k[:, :, : at_keys.tokens]
+    if "gradient" in what:
+        q.requires_grad_()
+        k.requires_grad_("to" in what)
+    (cos, sin), (key_cos, key_sin) = rope.bind(p), rope.bind(at_keys)
+    launches.clear()
+    rotated = (
+        rotate_both(q, k, cos, sin, False) if what != "tokens" else rope.map_both(q, k, (cos, sin), (key_cos, key_sin))
+    )
+    with torch.no_grad():
+        for x, y, tables in ((q, rotated[0], (cos, sin)), (k, rotated[1], (key_cos, key_sin))):
+            equal(y.detach(), rotate_in_pytorch(x, *tables, False))
+    assert launches.count("_rotate") == (1 if what == "gradient to one" else 2)
+    if "gradient" in what:
+        assert rotated[1].requires_grad == k.requires_grad
+        launches.clear()
+        (slope,) = torch.autograd.grad(rotated[0].sum(), q)
+        equal(slope, rotate_in_pytorch(torch.ones_like(q), cos, -sin, False))
+        assert launches == ["_rotate"], "no zeros are made and rotated for keys"
+
+
+def test_binding_is_one_launch_for_all_layers(target, launches):
+    """And a layer's rotation is one, forward and backward; in place too."""
+    p = ww.positions(6, start=3).to(target)
+    q, k = (sampled(2, n, 6, 8, device=target).requires_grad_() for n in (4, 2))
+    rope = ww.Rotary(8)
+    layers = ww.bind([ww.Where(rope) for _ in range(24)], p)
+    assert launches == ["_cos_sin"]
+    launches.clear()
+    rotated = [here.query_key(q, k) for here in layers]
+    assert launches == ["_rotate"] * 24
+    sum(y.sum() + z.sum() for y, z in rotated).backward()
+    assert launches == ["_rotate"] * 48
+    with torch.no_grad():
+        layers[0].query_key(q.clone(), k.clone(), in_place=True)
+    assert launches == ["_rotate"] * 49
+
+
+@pytest.mark.parametrize("axis", ["batch", "heads", "tokens"])
+def test_offsets_of_64_bits(axis, target, equal, tmp_path, monkeypatch):
+    """Numbers 2**31 and more apart, in a file that is almost empty."""
+    if target.type == "cuda":
+        pytest.skip("memory of files is not on a GPU")
+    interpreter = import_module("triton.runtime.interpreter")
+    monkeypatch.setattr(interpreter.GridExecutor, "_restore_args_dev", lambda *given: None)  # would copy the whole file
+    steps = {"batch": (2**31 + 64, 128, 32, 1), "heads": (2**20, 2**31 + 64, 32, 1), "tokens": (64, 128, 2**30 + 32, 1)}
+    x = apart(tmp_path / "numbers", (2, 2, 3, 16), steps[axis])
+    x.copy_(sampled(2, 2, 3, 16))
+    cos, sin = rotary_tables(1, 1, 3, 8)
+    wanted = rotate_in_pytorch(x, cos, sin, False)
+    rotary.rotate((x,), (x,), cos, sin, False)
+    equal(x, wanted)
+
+
+def apart(file: Path, shape: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
+    """Return a view of a file whose numbers lie far apart; the system stores what is written only."""
+    size = 1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+    return torch.from_file(str(file), shared=True, size=size, dtype=torch.bfloat16).as_strided(shape, steps)
 
 
 @pytest.mark.cuda
@@ -82,5 +259,5 @@ def test_more_numbers_than_32_bits_count(interleaved, device):
     x = torch.zeros(1, 1, tokens, 128, dtype=torch.bfloat16, device=device)
     x[:, :, -9:] = sampled(1, 1, 9, 128, device=device).bfloat16()
     cos, sin = (part.expand(1, 1, tokens, 64) for part in rotary_tables(1, 1, 1, 64, device=device))
-    y = rotary.rotate(x, cos, sin, interleaved, out=x.clone())[:, :, -9:]
+    y = rotate(x, cos, sin, interleaved)[:, :, -9:]
     assert torch.equal(y, rotate_in_pytorch(x[:, :, -9:], cos[:, :, -9:], sin[:, :, -9:], interleaved))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import whatwhere as ww
-from whatwhere.kernels import cuda
+from whatwhere.kernels import cuda, embedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 
 VOCAB_SIZE, DIM, STEPS = 300, 24, 60
@@ -27,7 +27,7 @@ def note_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(kernel.fn.__name__)
         cuda.launch(kernel, grid, device, *arguments, **constants)
 
-    for name in ("rotary", "embedding", "row_adamw"):
+    for name in ("rotary", "cos_sin", "embedding", "row_adamw"):
         monkeypatch.setattr(import_module(f"whatwhere.kernels.cuda.{name}"), "launch", launch)
     return seen
 
@@ -54,9 +54,10 @@ def train_once(device: torch.device) -> list[Tensor]:
 
 
 def test_the_library_runs_the_kernels_and_equals_pytorch(as_gpu, monkeypatch):
+    monkeypatch.setattr(embedding, "_WORTH_ON_GPU", 0)
     calls = note_calls(monkeypatch)
     fast = train_once(as_gpu)
-    assert set(calls) == {"_rotate", "_embed", "_sum_by_row", "_catch_up", "_update"}
+    assert set(calls) == {"_rotate", "_cos_sin", "_embed", "_sum_by_row", "_catch_up", "_update"}
     calls.clear()
     with ww.pytorch_only():
         slow = train_once(as_gpu)

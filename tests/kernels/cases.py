@@ -157,7 +157,11 @@ def _rotate_in_place(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout,
 def _rotate_both(dtype: torch.dtype, shape: tuple[int, ...], layout: Layout, interleaved: bool) -> Results:
     q, cos, sin = _rotary_inputs((*shape[:-1], 1), dtype, layout)
     k = layout(sampled(shape[0], 2, *shape[2:4], dtype=dtype, seed=2))
-    return dict(zip(("q", "k"), rotate_both(q, k, cos, sin, interleaved), strict=True))
+    leaves = [x.detach().requires_grad_() for x in (q, k)]
+    rotated = rotate_both(*leaves, cos, sin, interleaved)
+    slopes = torch.autograd.grad(rotated, leaves, [y.detach() for y in rotated])
+    results = (*rotate_both(q, k, cos, sin, interleaved), *(y.detach() for y in rotated), *slopes)
+    return dict(zip(("q", "k", "q, learning", "k, learning", "gradient of q", "gradient of k"), results, strict=True))
 
 
 # Tables of cosines and sines.

@@ -122,7 +122,9 @@ def test_each_part_is_done_once_by_any_number_of_threads(tokens, own_threads, tm
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             y = x.clone()
-            rotary.run_in_place(kernel, y, angles.cos(), angles.sin(), False)  # twice done would rotate twice
+            rotary.run_kernel(
+                kernel, (y,), angles.cos(), angles.sin(), False, in_place=True
+            )  # twice done would rotate twice
             assert torch.equal(y, wanted)
     finally:
         torch.set_num_threads(before)

@@ -114,7 +114,7 @@ _STEPS = (*[c_int64] * 2, c_double)
 
 KERNELS = {
     "rotate": _Kernel((c_char_p,), "rotary"),
-    "cos_sin": _Kernel((c_char_p,)),
+    "cos_sin": _Kernel((c_char_p,), "cos_sin"),
     "embed": _Kernel((*[c_void_p] * 6, c_float, *[c_int] * 4, *[c_int64] * 15), "embedding"),
     "group_by_row": _Kernel((c_void_p, c_int64, c_int64, *[c_void_p] * 5)),
     "sum_by_row": _Kernel((*[c_void_p] * 4, c_int64, c_int64, c_int, c_int64), "row_adamw"),
@@ -197,17 +197,24 @@ def on_gpu(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
     """Return the Triton kernel if it can be used: plain tensors on one GPU, no tracing, kernels not disabled."""
     if torch.compiler.is_compiling():  # first: what follows cannot be traced
         return None
-    first = tensors[0]
-    if not first.is_cuda or disabled() or not _runs_on(first.device):
+    if not tensors[0].is_cuda or disabled():
+        return None
+    index = tensors[0].get_device()  # a number; `device` would make an object of each tensor
+    if not _runs_on(index):
         return None
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     if torch._C._is_tracing() or forward_ad._current_level >= 0:
         return None
     for x in tensors:
-        if type(x) not in _TENSORS or x.device != first.device or not torch._C._has_storage(x) or x.is_neg():
+        if type(x) not in _TENSORS or x.get_device() != index or not torch._C._has_storage(x) or x.is_neg():
             return None
     return _triton(name)
+
+
+def kernel_for(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
+    """Return the kernel for the device of the first tensor, as `on_gpu` or `on_cpu` does."""
+    return on_gpu(name, *tensors) if tensors[0].is_cuda else on_cpu(name, *tensors)
 
 
 def as_operator(x: Tensor) -> bool:
@@ -217,7 +224,7 @@ def as_operator(x: Tensor) -> bool:
     """
     return (
         torch.compiler.is_compiling()
-        and not _is_exporting()
+        and not is_exporting()
         and x.device.type == "cpu"
         and type(x) in _TENSORS
         and not torch._C._are_functorch_transforms_active()  # a tangent would be lost
@@ -226,7 +233,8 @@ def as_operator(x: Tensor) -> bool:
     )
 
 
-def _is_exporting() -> bool:
+def is_exporting() -> bool:
+    """Return whether torch.export traces."""
     # torch.compiler.is_exporting() is true in every trace of PyTorch 2.9 and 2.11.
     exporting: bool = torch.compiler._is_exporting_flag
     return exporting
@@ -249,8 +257,8 @@ def _triton(name: str) -> Callable[..., Any] | None:
 
 
 @cache
-def _runs_on(device: torch.device) -> bool:
-    fits = torch.version.hip is not None or torch.cuda.get_device_capability(device) >= _OLDEST_GPU
+def _runs_on(index: int) -> bool:
+    fits = torch.version.hip is not None or torch.cuda.get_device_capability(index) >= _OLDEST_GPU
     return fits and find_spec("triton") is not None
 
 

@@ -19,10 +19,10 @@ _JOB = Struct("5Pd12q").pack
 """The kernel's argument: ctypes passes one string of bytes faster than 18 numbers."""
 
 
-def _kernel(index: Tensor, frequencies: Tensor) -> Callable[[bytes], None] | None:
+def _kernel(index: Tensor, frequencies: Tensor) -> Callable[..., None] | None:
     if index.dtype != torch.int64 or frequencies.dtype != torch.float64 or frequencies.requires_grad:
         return None
-    return backend.on_cpu("cos_sin", index, frequencies)
+    return backend.kernel_for("cos_sin", index, frequencies)
 
 
 def tables(
@@ -39,9 +39,11 @@ def tables(
     if frequencies.dim() > 1:
         rows, tokens = torch.broadcast_shapes((rows, tokens), frequencies.shape[:-1])
         index, frequencies = index.expand(-1, rows, tokens), frequencies.expand(rows, tokens, pairs)
-    cos = torch.empty((rows, 1, tokens, pairs), dtype=torch.float32, device="cpu")
+    cos = torch.empty((rows, 1, tokens, pairs), dtype=torch.float32, device=index.device)
     sin = torch.empty_like(cos)
     axes = None if axis_of_pair is None else torch.tensor(axis_of_pair, device="cpu")
+    if axes is not None and index.is_cuda:
+        axes = axes.to(index.device, non_blocking=True)  # memory of any kind is read before the call returns
     _fill(kernel, index, frequencies, cos, sin, pairs, magnitude, axes)
     return cos, sin
 
@@ -53,14 +55,14 @@ def sinusoid(
     if (kernel := _kernel(index, frequencies)) is None:
         return None
     pairs = frequencies.shape[0]
-    vectors = torch.empty((*index.shape, 2 * pairs), dtype=torch.float32, device="cpu")
+    vectors = torch.empty((*index.shape, 2 * pairs), dtype=torch.float32, device=index.device)
     rows = vectors.view(-1, 2 * pairs)
     _fill(kernel, index.reshape(1, 1, -1), frequencies, rows[:, pairs:], rows, 2 * pairs, interleaved=interleaved)
     return vectors
 
 
 def _fill(
-    kernel: Callable[[bytes], None],
+    kernel: Callable[..., None],
     index: Int64[Tensor, "axes batch tokens"],
     frequencies: Tensor,
     cos: Tensor,
@@ -76,6 +78,9 @@ def _fill(
     if steps[-1] != 1:
         frequencies = frequencies.contiguous()
         steps = frequencies.stride()
+    if index.is_cuda:
+        kernel(index, frequencies, cos, sin, row, magnitude, axis_of_pair, interleaved)
+        return
     large = 4 * rows * tokens * row >= _STREAM
     if large:
         backend.in_huge_pages(sin)

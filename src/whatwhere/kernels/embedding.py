@@ -27,6 +27,9 @@ _STREAM = 8 << 20
 """Bytes from which vectors are written past the caches: fewer may still be cached when the next layer reads them."""
 _WORTH = 1 << 18
 """Bytes from which the kernel gains more than its call costs where a gradient is needed."""
+_WORTH_ON_GPU = 24 << 20
+"""Bytes for which three operations of PyTorch took the 90 us on an H200 (docs/speed.md) that a call of the kernel took,
+before its launch got cheaper, however few there were; with a cast to float32 and back for a third of them."""
 
 
 class Rows(NamedTuple):
@@ -64,11 +67,14 @@ def embed(
     needs_gradient = torch.is_grad_enabled() and (
         weight.requires_grad or (rows is not None and rows.table.requires_grad)
     )
-    if needs_gradient and ids.numel() * weight.shape[-1] * weight.element_size() < _WORTH:
+    size = ids.numel() * weight.shape[-1] * weight.element_size()
+    if needs_gradient and size < _WORTH and not weight.is_cuda:
         return None
     if (kernel := _kernel(weight, ids, rows)) is None:
         return None
     ids = ids if ids.dtype in _INDICES else ids.long()
+    if weight.is_cuda and _better_in_pytorch(size, weight.dtype, scale, rows):
+        return _in_pytorch(weight, ids, scale, rows, padding_idx)
     if not needs_gradient:
         return _run_kernel(kernel, weight, ids, scale, rows)
     try:
@@ -141,7 +147,7 @@ def _is_plain(x: Tensor) -> bool:
 def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any] | None:
     """Return the kernel that supports these tensors; None where there is none."""
     added = () if rows is None else (rows.table,) if rows.positions is None else (rows.table, rows.positions)
-    kernel = backend.on_cpu("embed", weight, ids, *added) or backend.on_gpu("embed", weight, ids, *added)
+    kernel = backend.kernel_for("embed", weight, ids, *added)
     fits = (
         weight.dtype in TYPES
         and weight.dim() == 2
@@ -150,6 +156,14 @@ def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any
         and (rows is None or _fits(weight, ids, rows))
     )
     return kernel if fits else None
+
+
+def _better_in_pytorch(size: int, dtype: torch.dtype, scale: float | None, rows: Rows | None) -> bool:
+    """Return whether PyTorch's operations on a GPU do the same, stop at the same ids, and are as fast or faster."""
+    if rows is None:
+        return scale is None or size < _WORTH_ON_GPU
+    worth = _WORTH_ON_GPU if rows.table.dtype == dtype else _WORTH_ON_GPU // 3
+    return size < worth and (rows.positions is None or not rows.offset)
 
 
 def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
@@ -291,12 +305,14 @@ def _embed(
     return _in_pytorch(weight, ids, scale, rows)
 
 
-def _in_pytorch(weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None) -> Tensor:
-    x = scaled(F.embedding(ids, weight), scale)
+def _in_pytorch(
+    weight: Tensor, ids: Tensor, scale: float | None, rows: Rows | None, padding_idx: int | None = None
+) -> Tensor:
+    x = scaled(F.embedding(ids, weight, padding_idx), scale)
     if rows is None:
         return x
     table, index, offset = rows
-    return summed(x, table if index is None else F.embedding(index + offset, table), own=True)
+    return summed(x, table if index is None else F.embedding(index + offset if offset else index, table), own=True)
 
 
 @_embed.register_fake

@@ -50,7 +50,7 @@ def rotate(
     if (kernel := kernel_for(cos, sin, x)) is not None:
         if not (needs_gradient and x.requires_grad):
             return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
-        y: Tensor = _Rotation.apply(kernel, x, cos, sin, interleaved, back)  # type: ignore[no-untyped-call]
+        y: Tensor = _Rotation.apply(kernel, cos, sin, interleaved, back, x)[0]  # type: ignore[no-untyped-call]
         return y
     if backend.as_operator(x):
         traced: Tensor = rotate_op(x, cos, sin, interleaved, back)
@@ -64,15 +64,55 @@ def rotate_both(
     cos: Float[Tensor, "#batch #heads tokens pairs"],
     sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
+    back: bool = False,
 ) -> tuple[Float[Tensor, "batch heads tokens features"], Float[Tensor, "batch key_heads tokens features"]]:
-    """Rotate two tensors by the same tables, which are checked once: this saves time in a decoding step."""
-    needs_gradient = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad
+    """Rotate two tensors by the same tables: checked once, and on a GPU in one launch, with their gradients too."""
+    enabled = torch.is_grad_enabled()
+    fixed = not (enabled and (cos.requires_grad or sin.requires_grad))
+    if fixed and (kernel := kernel_for(cos, sin, q, k)) is not None:
+        learning = enabled and q.requires_grad, enabled and k.requires_grad
+        if not any(learning):
+            rotated_q, rotated_k = run_kernel(kernel, (q, k), cos, sin, interleaved, back)
+            return rotated_q, rotated_k
+        if all(learning):
+            both: tuple[Tensor, Tensor] = _Rotation.apply(kernel, cos, sin, interleaved, back, q, k)  # type: ignore[no-untyped-call]
+            return both
+    elif _fuse(q, k, cos):
+        q, k = rotate_in_pytorch(torch.cat([q, k], 1), cos, sin, interleaved, back).split((q.shape[1], k.shape[1]), 1)
+        return q, k
+    return rotate(q, cos, sin, interleaved, back), rotate(k, cos, sin, interleaved, back)
+
+
+def _fuse(q: Tensor, k: Tensor, cos: Tensor) -> bool:
+    """Return whether a trace should rotate queries and keys as one tensor: PyTorch's compiler makes one kernel of it,
+    which copies nothing, and of two tensors of different numbers of heads two."""
+    return (
+        torch.compiler.is_compiling()
+        and not backend.is_exporting()
+        and not backend.as_operator(q)
+        and cos.shape[1] == 1
+        and q.dtype == k.dtype
+        and (q.shape[0], *q.shape[2:]) == (k.shape[0], *k.shape[2:])
     )
-    if not needs_gradient and (kernel := kernel_for(cos, sin, q, k)) is not None:
-        rotated_q, rotated_k = run_kernel(kernel, (q, k), cos, sin, interleaved)
-        return rotated_q, rotated_k
-    return rotate(q, cos, sin, interleaved), rotate(k, cos, sin, interleaved)
+
+
+def rotate_both_(
+    q: Float[Tensor, "batch heads tokens features"],
+    k: Float[Tensor, "batch key_heads tokens features"],
+    cos: Float[Tensor, "#batch #heads tokens pairs"],
+    sin: Float[Tensor, "#batch #heads tokens pairs"],
+    interleaved: bool,
+) -> tuple[Float[Tensor, "batch heads tokens features"], Float[Tensor, "batch key_heads tokens features"]]:
+    """Rotate two tensors in place, without a gradient in one launch on a GPU; they must not overlap."""
+    needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, cos, sin))
+    if needs_gradient or (kernel := kernel_for(cos, sin, q, k)) is None:
+        return rotate_(q, cos, sin, interleaved), rotate_(k, cos, sin, interleaved)
+    for x in (q, k):
+        _require_overwritable(x)
+    run_kernel(kernel, (q, k), cos, sin, interleaved, in_place=True)
+    for x in (q, k):
+        torch.autograd.graph.increment_version(x)
+    return q, k
 
 
 def rotate_(
@@ -91,7 +131,7 @@ def rotate_(
         if needs_gradient:
             y: Tensor = _RotationInPlace.apply(kernel, x, cos, sin, interleaved)  # type: ignore[no-untyped-call]
             return y
-        run_in_place(kernel, x, cos, sin, interleaved)
+        run_kernel(kernel, (x,), cos, sin, interleaved, in_place=True)
         torch.autograd.graph.increment_version(x)
         return x
     if backend.as_operator(x) and not needs_gradient:
@@ -131,19 +171,24 @@ def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
 
 
 class _Rotation(torch.autograd.Function):
-    """The rotation with its gradient."""
+    """The rotation of one tensor or two with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) -> Tensor:
+    def forward(
+        ctx: Any, kernel: Kernel, cos: Tensor, sin: Tensor, interleaved: bool, back: bool, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cos, sin)
+        ctx.set_materialize_grads(False)
         ctx.interleaved, ctx.back = interleaved, back
-        return run_kernel(kernel, (x,), cos, sin, interleaved, back)[0]
+        return tuple(run_kernel(kernel, tensors, cos, sin, interleaved, back))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        back = rotate(gradients[0], cos, sin, ctx.interleaved, not ctx.back)
-        return None, back, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        how = (*ctx.saved_tensors, ctx.interleaved, not ctx.back)
+        given = [g for g in gradients if g is not None]
+        if len(given) == 2:
+            return None, None, None, None, None, *rotate_both(given[0], given[1], *how)
+        return None, None, None, None, None, *(None if g is None else rotate(g, *how) for g in gradients)
 
 
 class _RotationInPlace(torch.autograd.Function):
@@ -154,7 +199,7 @@ class _RotationInPlace(torch.autograd.Function):
         ctx.save_for_backward(cos, sin)
         ctx.mark_dirty(x)
         ctx.interleaved = interleaved
-        return run_in_place(kernel, x, cos, sin, interleaved)
+        return run_kernel(kernel, (x,), cos, sin, interleaved, in_place=True)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -206,7 +251,7 @@ def _(
 def rotate_op_(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
     """Rotate x in place, as an operator."""
     if (kernel := kernel_for(cos, sin, x)) is not None:
-        run_in_place(kernel, x, cos, sin, interleaved)
+        run_kernel(kernel, (x,), cos, sin, interleaved, in_place=True)
     else:
         x.copy_(rotate_in_pytorch(x, cos, sin, interleaved))
 
@@ -244,7 +289,7 @@ def _rotate_as_complex(wide: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
     """Return the kernel that can rotate tensors by these tables, after checking dtypes and shapes; None for none."""
-    kernel = backend.on_cpu("rotate", cos, sin, *tensors) or backend.on_gpu("rotate", cos, sin, *tensors)
+    kernel = backend.kernel_for("rotate", cos, sin, *tensors)
     if kernel is None:
         return None
     shape = cos.shape
@@ -267,20 +312,19 @@ def run_kernel(
     sin: Tensor,
     interleaved: bool,
     back: bool = False,
+    in_place: bool = False,
 ) -> list[Tensor]:
-    """Return rotated tensors, of the same strides."""
-    tables, results = _with_addresses(cos, sin), []
-    for x in tensors:
-        y = torch.empty_like(x)
-        if x.nbytes >= _STREAM:
+    """Return rotated tensors, of the same strides; in place the tensors themselves."""
+    results = list(tensors) if in_place else [torch.empty_like(x) for x in tensors]
+    if tensors[0].is_cuda:
+        kernel(tensors, results, cos, sin, interleaved, back)
+        return results
+    tables = _with_addresses(cos, sin)
+    for x, y in zip(tensors, results, strict=True):
+        if x is not y and x.nbytes >= _STREAM:
             backend.in_huge_pages(y)
-        results.append(_launch(kernel, x, y, tables, interleaved, back))
+        _launch(kernel, x, y, tables, interleaved, back)
     return results
-
-
-def run_in_place(kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Rotate a tensor in place, and return it; arguments as for `run_kernel`."""
-    return _launch(kernel, x, x, _with_addresses(cos, sin), interleaved, False)
 
 
 def _with_addresses(cos: Tensor, sin: Tensor) -> tuple[Any, ...]:
@@ -296,10 +340,7 @@ def _with_addresses(cos: Tensor, sin: Tensor) -> tuple[Any, ...]:
 
 def _launch(kernel: Kernel, x: Tensor, y: Tensor, tables: tuple[Any, ...], interleaved: bool, back: bool) -> Tensor:
     """Run the kernel from x to y, which may be x."""
-    cos, sin, at_cos, at_sin, pairs, by_row, by_head, by_token = tables
-    if x.is_cuda:
-        rotated: Tensor = kernel(x, cos, sin, interleaved, back=back, out=y)
-        return rotated
+    at_cos, at_sin, pairs, by_row, by_head, by_token = tables[2:]
     (x_row, x_head, x_token, x_step), (y_row, y_head, y_token, y_step) = x.stride(), y.stride()
     if x_step != 1 or y_step != 1:
         dense = x.clone(memory_format=torch.contiguous_format)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import RegimeWarning, SettingError, ShapeError
-from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both
+from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both, rotate_both_
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable
 from whatwhere.where.base import Bound, Heads, QueryKeyMap
@@ -75,10 +75,13 @@ class RotaryMap(QueryKeyMap):
         """
         cos, sin = self._query_tables(at_queries, q.dtype)
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)
+        one_pass = key_cos is cos and key_sin is sin and self._one_pass
         if in_place:
             _require_disjoint(q, k)
+            if one_pass:
+                return rotate_both_(q, k, cos, sin, self.interleaved)
             return self._rotate_(q, cos, sin), self._rotate_(k, key_cos, key_sin)
-        if key_cos is cos and key_sin is sin and self._one_pass:
+        if one_pass:
             return rotate_both(q, k, cos, sin, self.interleaved)
         return self._rotate(q, cos, sin), self._rotate(k, key_cos, key_sin)
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float64, Int64
@@ -89,11 +89,15 @@ _UNSCALED = Unscaled()
 class FrequencyCache:
     """Frequencies that do not depend on the length, computed when settings change rather than at every call of bind.
 
-    They are float64 on the CPU and no buffers of the module, so that no conversion of its dtype rounds them.
+    They are float64 on the device of the positions, and no buffers of the module, so that no conversion of its dtype
+    rounds them. A copy, and what is loaded from a file, starts without any.
     """
 
     def __init__(self) -> None:
-        self._cached: tuple[tuple[Scaling, int, float], Float64[Tensor, " pairs"]] | None = None
+        self._cached: tuple[tuple[Any, ...], Float64[Tensor, " pairs"]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrequencyCache, ()
 
     def at(
         self,
@@ -104,12 +108,18 @@ class FrequencyCache:
         lengths: Int64[Tensor, "batch tokens"] | int | None = None,
     ) -> Float64[Tensor, "*batch_tokens pairs"]:
         """Return the frequencies of each token, as `scaling.frequencies_at` does."""
-        if scaling.follows_length or not positions.index.is_cpu or torch.compiler.is_compiling():
+        index = positions.index
+        on_gpu = index.device.type == "cuda" and type(index) is Tensor and not torch.compiler.is_compiling()
+        # A CUDA graph reads its own memory only: what is kept here may be freed before it is replayed.
+        kept = index.is_cpu or (on_gpu and not torch.cuda.is_current_stream_capturing())
+        if scaling.follows_length or torch.compiler.is_compiling() or not kept:
             return scaling.frequencies_at(dim, theta, positions, lengths)
-        settings, cached = (scaling, dim, theta), self._cached
+        # Another stream does not wait for the one that computes them.
+        settings: tuple[Any, ...] = scaling, dim, theta, torch.cuda.current_stream(index.device) if on_gpu else None
+        cached = self._cached
         if cached is not None and cached[0] == settings:
             return cached[1]
         frequencies = scaling.frequencies_at(dim, theta, positions)
-        if readable(frequencies):  # a traced or fake tensor must not outlive its trace
+        if readable(frequencies) or (on_gpu and type(frequencies) is Tensor):  # a traced one must not outlive its trace
             self._cached = settings, frequencies
         return frequencies
