@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
 from whatwhere.errors import SettingError
+from whatwhere.kernels import embedding
 
 from .counting import Count, counted
 
@@ -163,6 +164,7 @@ def test_a_norm_of_negative_order_sees_no_repeated_row(rehearsed):
 
 def on_meta(run: Any, monkeypatch: pytest.MonkeyPatch) -> Count:
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: True))
+    monkeypatch.setattr(embedding, "_WORTH_ON_GPU", 0)  # few vectors are looked up by PyTorch
     with torch.no_grad(), counted() as count:
         run()
     return count
@@ -184,7 +186,7 @@ LAYERS = 3
 
 
 def test_a_step_of_decoding_does_not_wait(monkeypatch):
-    """Positions are counted on, bound once for all layers, and the rotation of each layer is a launch or two."""
+    """Positions are counted on, bound once for all layers, and the rotation of each layer is a launch."""
     before = ww.positions(8, device="meta")
     q, k = torch.empty(1, 4, 1, 16, device="meta"), torch.empty(1, 2, 1, 16, device="meta")
     keys = torch.empty(1, 2, 9, 16, device="meta")
@@ -200,6 +202,6 @@ def test_a_step_of_decoding_does_not_wait(monkeypatch):
     assert not one.waits
     assert not more.waits
     of_a_layer = (len(more.launches) - len(one.launches)) / (LAYERS - 1)
-    assert more.launches.count("_rotate") <= 2 * LAYERS
+    assert more.launches.count("_rotate") == LAYERS
     assert of_a_layer <= 3, more.launches
     assert len(one.launches) <= 15, one.launches
