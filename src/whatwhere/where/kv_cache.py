@@ -89,7 +89,7 @@ class KVCache:
     @property
     def k(self) -> Float[Tensor, "batch mapped_key_heads keys mapped_dim"]:
         """The mapped keys, in the dtype of the values, and valid until the cache changes."""
-        return self._of("k").to(self._of("v").dtype)
+        return self._of("k") if self.keys_dtype is None else self._of("k").to(self._held["v"].dtype)
 
     @property
     def v(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
@@ -117,11 +117,7 @@ class KVCache:
         return f"<KVCache: {self._batch} x {self.tokens} tokens, {self.positions}>"
 
     def next(self, n: int = 1) -> Positions:
-        """Return the positions of the n tokens that follow: as `positions.next`, also behind forgotten keys and images.
-
-        Raises:
-            PositionError: If the coordinates do not say how they continue.
-        """
+        """Return the positions of n tokens that follow, as `positions.next`, also behind forgotten keys and images."""
         if not self.tokens:
             return as_positions(n, self.positions.device)
         if self._no_next is not None:
@@ -137,10 +133,8 @@ class KVCache:
     def at(self, step: PositionsLike = 1) -> Any:
         """Bind the layer to new tokens and all keys: `where.at(step, cache.positions.append(step))`, a Here.
 
-        Layers whose caches have the same positions are bound at once: `bind(wheres, step, positions.append(step))`.
-
-        Args:
-            step: positions of the new tokens; a number counts those that follow.
+        A number counts the tokens that follow. Layers whose caches have the same positions are bound at once:
+        `bind(wheres, step, positions.append(step))`.
         """
         new = self._new(step)
         keys = self.positions.append(new) if self.tokens else None
@@ -179,7 +173,8 @@ class KVCache:
             regime = self.regime_length
             keys = self.positions.append(new) if self.tokens else new
         tensors = {"k": k, "v": v}
-        tensors |= {name: x for name, x in (("gates", gates), ("increments", increments)) if x is not None}
+        if gates is not None or increments is not None:
+            tensors |= {name: x for name, x in (("gates", gates), ("increments", increments)) if x is not None}
         self._require_fit(tensors, new, keys)
         lengths = None
         if self._scheme is not None and self._scheme.follows_length:
@@ -207,8 +202,8 @@ class KVCache:
         rows = (1,) if drafts is not None else (1, self._batch)
         if not 0 <= least <= most <= self.tokens or len(ends) not in rows:
             raise PositionError(
-                f"crop got n={n}, but needs a number of the {self.tokens} slots, or one for each of {self._batch} "
-                "sequences; one for all where drafts are accepted behind it."
+                f"crop got n={n}, but needs a number of the {self.tokens} slots, or without drafts one for each of "
+                f"{self._batch} sequences."
             )
         self._require_remembered(least)
         slots = torch.arange(most, device=self.positions.device)[None]
@@ -347,8 +342,7 @@ class KVCache:
             at: the position of its first token, for all sequences or for each; None goes on from the last token.
 
         Raises:
-            SettingError: If it cannot be exact for the scheme, the caches are of different ones, or the other has
-                forgotten its first tokens and there is no `at`.
+            SettingError: If it cannot be exact, or the other has forgotten its first tokens and there is no `at`.
             PositionError: If a position would be below 0, or the other cache has several documents.
             ShapeError: If batches or sizes of heads differ.
         """
@@ -425,24 +419,26 @@ class KVCache:
 
     def _require_fit(self, tensors: dict[str, Tensor], new: Positions, keys: Positions) -> None:
         """Raise unless tensors have the tokens of their positions, and the sizes, names and dtypes of the cache."""
-        n, rows, held, score = new.tokens, tensors["k"].shape[0], self._held, self.where.score
+        (_, batch, n), rows, held = new.index.shape, tensors["k"].shape[0], self._held
         if keys.tokens != self.tokens + n:
             raise ShapeError(
                 f"{keys.tokens} keys were bound, but the cache has {self.tokens}, and {n} tokens are new.\n"
                 "Bind them by cache.at(step), or where.at(step, cache.positions.append(step))."
             )
         for name, x in tensors.items():
-            before = held.get(name, x)
-            fits = x.dim() > 2 and x.shape[0] == rows and x.shape[2] == n and new.batch in (1, rows)
-            if not fits or x.shape[:2] != before.shape[:2] or x.shape[3:] != before.shape[3:]:
+            before, size = held.get(name, x), x.shape
+            fits = len(size) > 2 and size[0] == rows == before.shape[0] and size[2] == n and batch in (1, rows)
+            if not fits or size[1] != before.shape[1] or size[3:] != before.shape[3:]:
                 raise ShapeError(
                     f"{name} has shape {tuple(x.shape)}, but the new positions are for (batch, heads, {n}, ...) with "
                     f"batch {rows if new.batch == 1 else new.batch}, and the cache has {tuple(before.shape)}."
                 )
             if x.dtype != before.dtype and (name != "k" or self.keys_dtype is None):
                 raise SettingError(f"{name} has dtype {x.dtype}, but the cache {before.dtype}.\nMake both equal.")
+        if held.keys() == tensors.keys():
+            return
         needed = set(held or tensors) | ({"increments"} if self._by_content else set())
-        if score is not None and score.sums_between and type(score).gates is not ScoreBias.gates:
+        if (score := self.where.score) is not None and score.sums_between and type(score).gates is not ScoreBias.gates:
             needed.add("gates")
         if needed != set(tensors):
             raise SettingError(
@@ -459,14 +455,15 @@ class KVCache:
             both = [lengths] if self._lengths is None else [self._lengths, lengths]
             rows = max(len(x) for x in both)
             self._lengths = torch.cat([x.expand(rows, -1) for x in both], dim=-1)
-        graph = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors.values(), *held.values()))
-        adopted = not before and self.capacity <= after
+        graph = any(x.requires_grad for x in (*tensors.values(), *held.values())) if torch.is_grad_enabled() else False
+        adopted, inferring = not before and self.capacity <= after, torch.is_inference_mode_enabled()
         for name, x in tensors.items():
             room = held.get(name)
             if adopted or graph:
                 held[name] = x if adopted or room is None else torch.cat([room[:, :, :before], x], dim=2)
                 continue
-            if room is None or not self._own or room.shape[2] < after or _is_sealed(room):
+            # What was made under inference_mode may not be written to without it.
+            if room is None or not self._own or room.shape[2] < after or (inferring < room.is_inference()):
                 size = max(self.capacity, after * 3 // 2 + 16 if before else after)
                 held[name] = x.new_empty(*x.shape[:2], size, *x.shape[3:])
                 if room is not None:
@@ -542,11 +539,6 @@ def position_inside(operation: str, name: str) -> str:
         f"{name} is added to the token vectors, so the position of each token is inside its hidden vector, and "
         f"{operation} cannot change it.\nCompute the tokens again at their new positions."
     )
-
-
-def _is_sealed(x: Tensor) -> bool:
-    """Return whether a tensor was made under inference_mode, and may not be written to here."""
-    return x.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def _at_slots(x: Tensor, slots: Int64[Tensor, "rows kept"]) -> Tensor:

@@ -214,9 +214,8 @@ class ScaledRotaryMap(RotaryMap):
         trained, end = getattr(self.scaling, "original_length", None), step.max_length
         if self._warned or not self.follows_length or trained is None or end is None or end <= trained:
             return
-        if torch.compiler.is_compiling() or not step.tokens or not (step.start or readable(step.index)):
-            return
-        if step.document_length is not None:  # a shard of a text, with all its keys
+        whole = step.document_length is None  # else a shard, with all keys of its text
+        if torch.compiler.is_compiling() or not (step.tokens and whole and (step.start or readable(step.index))):
             return
         first, ends = step.index.amin((0, 2)).clamp(min=1), step.index.amax((0, 2)) + 1
         if step.start:  # known without a wait for the device
