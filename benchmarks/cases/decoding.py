@@ -133,17 +133,17 @@ class _Step:
 
     def candidates(self) -> list[Candidate]:
         ways: list[tuple[str, Callable[[], Run]]] = [
-            (MODEL, self._plain),
-            ("whatwhere", self._ours),
+            (MODEL, lambda: torch.inference_mode()(self._plain())),
+            ("whatwhere", lambda: torch.inference_mode()(self._ours())),
             ("whatwhere, with the cache", self._cached),
-            ("whatwhere, fallback", lambda: fallback(self._ours())),
+            ("whatwhere, fallback", lambda: torch.inference_mode()(fallback(self._ours()))),
         ]
         if self.device == "cuda":
             ways += [
-                ("whatwhere, CUDA graph", lambda: _graph(self._ours())),
-                ("plain torch, CUDA graph", lambda: _graph(self._plain())),
-                ("whatwhere, torch.compile", lambda: compiled(self._ours())),
-                ("plain torch, torch.compile", lambda: compiled(self._plain())),
+                ("whatwhere, CUDA graph", lambda: _graph(torch.no_grad()(self._ours()))),
+                ("plain torch, CUDA graph", lambda: _graph(torch.no_grad()(self._plain()))),
+                ("whatwhere, torch.compile", lambda: torch.no_grad()(compiled(self._ours()))),
+                ("plain torch, torch.compile", lambda: torch.no_grad()(compiled(self._plain()))),
             ]
         return [
             Candidate(name, make, lambda run: largest_difference(run(), [self.truth()]), "compile" in name)
@@ -163,7 +163,6 @@ class _Step:
         tables = torch.stack([angles.cos(), angles.sin()]).repeat(1, 1, 2).to(device=self.device, dtype=dtype)
         x, layers = self.x.to(dtype), [[each.to(dtype) for each in layer] for layer in self.layers]
 
-        @torch.inference_mode()
         def run() -> Tensor:
             cos, sin = tables[:, self.cached]
 
@@ -176,14 +175,13 @@ class _Step:
         return run
 
     def _truth(self) -> Tensor:
-        result: Tensor = self._plain(torch.float64)().cpu()
+        result: Tensor = torch.no_grad()(self._plain(torch.float64))().cpu()
         return result
 
     def _ours(self) -> Run:
         wheres = [Where(Rotary(self.head_dim, _THETA))] * LAYERS
         before = positions(self.cached, device=self.device)
 
-        @torch.inference_mode()
         def run() -> Tensor:
             step = before.next()
             heres = bind(wheres, step, before.append(step))

@@ -52,7 +52,7 @@ def test_every_candidate_of_every_variant_does_the_same_work(case: str, number: 
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize(("case", "number"), [("rotary", 0), ("lookup", 1), ("attention", 0)])
+@pytest.mark.parametrize(("case", "number"), [("rotary", 0), ("lookup", 1), ("attention", 0), ("window", 0)])
 def test_what_needs_torch_compile_runs_too(case: str, number: int) -> None:
     rows = measured(case, number, Scale(quick=True, threads=1))
     compiled = {candidate: row for candidate, row in rows.items() if "compile" in candidate}
