@@ -36,6 +36,7 @@ extend(to=128, scaling="longrope") -> SettingError: knows only: linear, dynamic,
 extend(file, to=128) -> CheckpointError: does not end in .safetensors
 extend(without_config, to=128) -> CheckpointError: no config.json, which extend changes
 extend(of("gpt2"), to=128) -> SettingError: Learned positions: whatwhere resize --positions
+extend(of("gemma3_text"), to=128) -> SettingError: would change in more than its length, or not at all
 extend(of("bloom"), to=128) -> SettingError: ALiBi and T5's bias need nothing
 extend(of("llama", rope_parameters=LINEAR), to=128) -> SettingError: scaled already, by Linear(factor=2.0), which yarn
 extend(of("llama", rope_parameters=LINEAR), to=128, scaling="linear") -> SettingError: is scaled already
