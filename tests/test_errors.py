@@ -109,6 +109,9 @@ ww.Rotary(5) -> ShapeError: head_dim=5 … an even number … 4 and 6
 ww.Rotary(8, rotary_dim=3) -> ShapeError: rotary_dim=3 … an even number … 2 and 4
 ww.Rotary(8, rotary_dim=16) -> ShapeError: rotary_dim=16 … head_dim=8
 ww.Rotary(8, theta=-1.0) -> SettingError: theta=-1.0 … a finite number above 0
+ww.Rotary(dim=64, base=1e4) -> SettingError: no argument 'dim' … called head_dim here … Pass head_dim=
+ww.Rotary(64, base=1e4) -> SettingError: no argument 'base' … called theta here … Pass theta=
+ww.Learned(8, block_size=16) -> SettingError: block_size … called max_length here … Pass max_length=
 ww.ALiBi(0) -> ShapeError: num_heads=0 … at least 1
 ww.Learned(8, 0) -> ShapeError: max_length=0 … at least 1
 ww.TokenEmbedding(0, 8) -> ShapeError: num_embeddings=0 … at least 1

@@ -39,6 +39,15 @@ def test_every_page_of_the_repository_is_built(site: Path) -> None:
     assert not [page for page in pages if not (site / site_path(page).with_suffix(".html")).is_file()]
 
 
+def test_machines_get_a_list_of_all_pages_and_the_texts_that_explain(site: Path) -> None:
+    listed = re.findall(r"^- \[.+?\]\((\S+?)\)", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"index.html", "how-to/my-model.html", "schemes/rotary.html"} <= {*listed}
+    assert not [page for page in listed if not (site / page).is_file()]
+    texts = (site / "llms-full.txt").read_text(encoding="utf-8")
+    guides = [*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "course").glob("*.md")]
+    assert not [guide for guide in guides if guide.read_text("utf-8").partition("\n")[0] not in texts]
+
+
 def test_search_finds_the_words_of_the_field(site: Path) -> None:
     index = json.loads((site / "search.json").read_text(encoding="utf-8"))
     texts = [f"{item['title']} {re.sub('<[^>]+>', '', item['text'])}".lower() for item in index["items"]]

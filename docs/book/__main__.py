@@ -14,6 +14,7 @@ from pathlib import Path
 
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.live import write_live_pages
+from docs.book.machines import write_texts_for_machines
 from docs.book.notebooks import write_notebooks
 from docs.book.pages import ROOT, stage_pages
 from docs.book.reference import write_reference
@@ -42,6 +43,7 @@ def stage(folder: Path, *, full: bool = True) -> None:
     config = config.replace('"written from docstrings"', navigation).replace("SOURCES", str(ROOT / "src"))
     config = config.replace('"written from the catalogue"', scheme_navigation())
     (folder / "zensical.toml").write_text(config, encoding="utf-8")
+    write_texts_for_machines(folder)
 
 
 def build(folder: Path, *, full: bool = True) -> Path:

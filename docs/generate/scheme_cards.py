@@ -108,7 +108,7 @@ def card(entry: Scheme, evidence: Sequence[Evidence]) -> str:
         f"## Who uses it\n\n{_capital(', '.join(entry.used_by))}.",
         f"## Our curve\n\n{_curves(entry.name, measurements(evidence, entry.name))}",
         f"## Traps\n\n{_traps(entry, evidence)}",
-        f"## Paper\n\n[{entry.paper}, {entry.year}]({entry.url})",
+        f"## Paper\n\n[{entry.paper}, {entry.year}]({entry.url})\n\n```bibtex\n{entry.bibtex}\n```",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -1,8 +1,39 @@
 """Checks of settings, without PyTorch."""
 
+from collections.abc import Collection
 from numbers import Real
 
 from whatwhere.errors import SettingError, ShapeError
+
+_ELSEWHERE = {
+    "num_embeddings": "vocab_size num_tokens",
+    "embedding_dim": "dim d_model n_embd hidden_size embed_dim",
+    "dim": "embedding_dim d_model n_embd hidden_size embed_dim",
+    "head_dim": "dim dim_head d_head d_k",
+    "rotary_dim": "rot_dim rotary_ndims",
+    "theta": "base rope_theta rotary_base",
+    "interleaved": "is_neox_style rotary_interleaved",
+    "max_length": "max_position_embeddings max_seq_len max_seq_length max_len block_size n_positions num_positions"
+    " num_embeddings seq_len context_length",
+    "num_heads": "n_heads heads n_head nhead num_attention_heads",
+    "causal": "is_causal",
+    "dropout": "dropout_p attn_dropout",
+    "mask": "attn_mask attention_mask bias",
+}
+"""Names that an argument has in other libraries."""
+
+
+def refuse_names_of_others(owner: str, given: Collection[str], known: Collection[str]) -> None:
+    """Raise SettingError for an argument under the name that it has in other libraries, with the one that it has here.
+
+    Args:
+        given: names of the arguments that were passed.
+        known: names of the arguments that there are.
+    """
+    for name in given:
+        own = [mine for mine, others in _ELSEWHERE.items() if mine in known and name in others.split()]
+        if name not in known and own:
+            raise SettingError(f"{owner} has no argument {name!r}; it is called {own[0]} here.\nPass {own[0]}=...")
 
 
 def require_whole(owner: str, **sizes: int) -> None:

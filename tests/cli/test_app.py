@@ -157,7 +157,9 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert compare("none") == (0, first.out, "")
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
     joined = compare("rotary+alibi", "none", "--json")
-    assert re.sub(r"\d+ s", "", joined.err) == "1 of 1 runs: rotary+alibi, seed 5, \n"
+    said, ran = joined.err.splitlines()
+    assert said == "whatwhere: 2 schemes are 1 pair: 1 seed cannot show that any differ. 6 can."
+    assert re.sub(r"\d+ s", "", ran) == "1 of 1 runs: rotary+alibi, seed 5, "
     result = json.loads(joined.out)
     differences = result.pop("differences")
     assert [{pair["first"], pair["second"]} for pair in differences["pairs"]] == [{"rotary+alibi", "none"}]

@@ -65,6 +65,34 @@ def test_a_row_of_zeros_in_one_table_has_no_cosine(rows: dict[str, np.ndarray], 
     assert "least 1, of 1 row none (0 in A or in B alone);" in " ".join(whatwhere("diff", first, second).out.split())
 
 
+def test_other_tensors_are_compared_by_kind(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    shapes = {"model.embed_tokens.weight": (9, 4), "model.layers.0.self_attn.q_proj.weight": (4, 4)}
+    shapes |= {"model.layers.0.mlp.up_proj.weight": (8, 4), "model.layers.0.input_layernorm.weight": (4,)}
+    one = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} | {
+        "step": np.array(3)
+    }
+    other = {name: x.copy() for name, x in one.items()} | {"model.layers.0.mlp.gate_proj.weight": np.eye(4)}
+    other["model.layers.0.self_attn.q_proj.weight"][2] *= 1.5
+    other["model.layers.0.input_layernorm.weight"] = np.ones(5, np.float32)
+    for name, tensors in (("a", one), ("b", other)):
+        save_file(tensors, tmp_path / f"{name}.safetensors")
+    found = {group["name"]: group for group in json_of("diff", *sorted(tmp_path.iterdir()))["others"]}
+    q = one["model.layers.0.self_attn.q_proj.weight"].astype(np.float64)
+    error = found["attention"].pop("relative_error")
+    assert error == pytest.approx(0.5 * np.linalg.norm(q[2]) / np.linalg.norm(q), rel=1e-5)
+    counts = ("shared", "equal", "not_read", "other_shape", "removed", "new")
+    assert {name: tuple(group[key] for key in counts) for name, group in found.items()} == {
+        "norms": (0, 0, 0, 1, 0, 0),
+        "attention": (1, 0, 0, 0, 0, 0),
+        "MLP": (1, 1, 0, 0, 0, 1),
+        "others": (1, 1, 0, 0, 0, 0),
+    }
+    said = " ".join(whatwhere("diff", *sorted(tmp_path.iterdir())).out.split())
+    assert "Attention: 0 of 1 tensor equal; 1 changed, relative error" in said
+    assert "MLP: 1 of 1 tensor equal; 1 in B alone." in said
+
+
 @pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
 def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
     result = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")

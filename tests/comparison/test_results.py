@@ -18,6 +18,7 @@ from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
+from whatwhere.errors import SettingError
 from whatwhere.records import sealed
 
 from ..running import error_of, whatwhere
@@ -207,7 +208,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     [
         {"seeds": [5]},
         {"seeds": 1, "vary": {"dim": [16, 32]}, "trained": [3], "tied": True, "betas": (0.5, 0.6)},
-        {"seeds": [7, 3], "positions": "randomized", "lengths": []},
+        {"seeds": [7, 3], "positions": "randomized", "lengths": [], "against": "nope"},
     ],
 )
 def test_a_comparison_is_repeated_from_its_folder(given: Any, tmp_path: Path) -> None:
@@ -220,8 +221,11 @@ def test_a_comparison_is_repeated_from_its_folder(given: Any, tmp_path: Path) ->
     again = read_results(tmp_path / "b")
     assert (again.schemes, again.record.seeds) == (first.schemes, first.record.seeds)
     assert again.record.settings == first.record.settings
+    assert again.against == first.against == ("none" if "against" in given else None)
     assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
     assert "leave their names out" in error_of("compare", "none", "--repeat", tmp_path / "a")
+    with pytest.raises(SettingError, match=r"against='xpos' is no scheme of this comparison\. Pass one of: alibi"):
+        ww.compare(["alibi", "none"], against="xpos", out=tmp_path / "c", progress=False)
 
 
 def test_objects_that_no_file_names_are_repeated_in_python(tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ import pytest
 from scipy.stats import ttest_rel
 
 from whatwhere.comparison import paired_differences, read_results
-from whatwhere.comparison.statistics import PairedDifferences, _intervals, holm, seeds_needed, sign_flip_test
+from whatwhere.comparison.statistics import (
+    PairedDifferences,
+    _intervals,
+    detectable,
+    holm,
+    seeds_needed,
+    seeds_sentence,
+    sign_flip_test,
+)
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 
@@ -69,6 +77,22 @@ def test_as_many_seeds_are_needed_as_give_a_significant_least_p() -> None:
             best = sign_flip_test(np.ones((1, seeds)))
             assert (holm(np.concatenate([best, np.ones(family - 1)]))[0] <= 0.05) == reached
     assert seeds_needed(0) == seeds_needed(1)
+
+
+@pytest.mark.parametrize(("family", "seeds"), [(1, 6), (1, 8), (1, 12), (4, 8), (10, 9), (10, 12)])
+def test_detectable_differences_are_found_in_four_of_five_comparisons(family: int, seeds: int) -> None:
+    mean = detectable(seeds, family)
+    assert mean is not None
+    gains = np.random.default_rng(4).normal(mean, 1.0, (1000, seeds))
+    assert (sign_flip_test(gains) <= 0.05 / family).mean() == pytest.approx(0.8, abs=0.06)
+    assert detectable(seeds_needed(family) - 1, family) is None
+
+
+def test_what_seeds_can_show_is_said_before_they_run() -> None:
+    assert seeds_sentence(1, 9) == ""
+    assert "against none: 3 seeds cannot show that any differ. 8 can." in seeds_sentence(5, 3, "none")
+    assert "9 can; 8 if all" in seeds_sentence(5, 8)
+    assert "4 schemes against none: 8 seeds show a difference of " in seeds_sentence(5, 8, "none")
 
 
 @pytest.mark.parametrize("seeds", [5, 6, 10, 20])

@@ -219,6 +219,33 @@ def test_known_mistakes_are_named(folder: Path) -> None:
         assert words in finding.note
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "mistake", "words"),
+    [
+        ("gpt_oss", "cos", lambda x, right: x / right["magnitude"], "magnitude is not applied"),
+        ("gpt_oss", "magnitude", lambda x, _: np.ones_like(x), "magnitude is not applied"),
+        ("gpt_oss", "window", lambda x, _: x - 1, "off by one"),
+        ("gpt_oss", "first_key", lambda x, _: np.where(x > 0, x + 1, x), "off by one"),
+        ("bert", "scale", lambda x, _: x**2, "the square root is missing"),
+        ("bert", "scale", lambda x, _: np.ones_like(x), "not scaled"),
+        ("t5", "buckets", lambda x, _: np.where(np.arange(x.size).reshape(x.shape) == 6, x + 1, x), "truncates"),
+        ("bloom", "bias", lambda x, _: -x, "opposite sign"),
+        ("llama", "sin", lambda x, _: np.where(np.abs(x) > 2, x, np.concatenate([x[:3], x[3:] + 0.1])), "are rounded"),
+    ],
+)
+def test_known_mistakes_in_other_numbers_are_named(
+    kind: str, name: str, mistake: Any, words: str, tmp_path: Path
+) -> None:
+    written(kind, tmp_path)
+    right = {each.removeprefix("kind.0."): x for each, x in load_file(tmp_path / "golden/golden.safetensors").items()}
+    reports = verify(
+        tmp_path / "golden", port(tmp_path / "golden", **{name: mistake(right[name], right)}), partial=True
+    )
+    (finding,) = (each for report in reports.values() for each in report.failed)
+    assert finding.law == name.replace("_", " ")
+    assert words in finding.note
+
+
 def test_half_precision_is_judged_by_its_rounding(folder: Path) -> None:
     right = {name: torch.from_numpy(x) for name, x in load_file(folder / "golden.safetensors").items()}
     some = {name: x.bfloat16() for name, x in right.items() if name.endswith(("rotated_query", "cos"))}
@@ -379,6 +406,15 @@ def test_learned_frequencies_and_factors_are_those_of_the_weights(tmp_path: Path
     found = load_file(tmp_path / "golden" / "golden.safetensors")
     for name, right in numbers.items():
         np.testing.assert_allclose(found[name], right.detach().numpy(), rtol=1e-6)
+
+
+def test_rows_of_learned_positions_are_those_of_the_weights(tmp_path: Path) -> None:
+    """OPT reads the third row of its table at position 0."""
+    table = saved("opt", tmp_path).model.decoder.embed_positions.weight
+    write_golden(ww.read(tmp_path / "model"), tmp_path / "golden")
+    assert np.array_equal(load_file(tmp_path / "golden" / "golden.safetensors")["position_rows"], table[2:6].detach())
+    (wrong,) = failed_of(tmp_path, {"position_rows": table[1:5]})
+    assert "one later or earlier" in wrong.note
 
 
 SEEN = {

@@ -13,9 +13,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from whatwhere.comparison import read_results
+from whatwhere.comparison import paired_differences, read_results
+from whatwhere.comparison.statistics import PairedDifferences
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.report.comparison_figures import figures
+from whatwhere.report.comparison_figures import differences_figure, figures
 from whatwhere.report.figures import draw, to_file
 from whatwhere.report.paper import write_figures
 from whatwhere.report.section import Chart, Series
@@ -63,6 +64,29 @@ def test_the_data_can_be_read_from_the_picture() -> None:
     assert {(x.index(int(a)), round(b, 2)) for a, b in corners.tolist()} == ends
     svg = ElementTree.fromstring(to_file(lines(x, Series("alibi", values)), "svg"))
     assert {"bytes", "loss", "alibi"} <= {text.text for text in svg.iter(f"{SVG}text")}
+
+
+def test_differences_from_one_scheme_are_those_of_the_tables(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, seeds=6))
+    figure = differences_figure(results, "none")
+    assert figure is not None
+    assert [each.name for each in figure.series] == ["sinusoidal", "learned", "rotary", "alibi", "none"]
+    for n, length in enumerate([*results.trained, *results.beyond]):
+        found = paired_differences(results, length, "none")
+        assert isinstance(found, PairedDifferences)
+        for pair in found.pairs:
+            scheme, sign = (pair.second, -1) if pair.first == "none" else (pair.first, 1)
+            series = next(each for each in figure.series if each.name == scheme)
+            assert series.values[n] == pytest.approx(100 * sign * pair.mean)
+            ends = [nan, nan] if pair.interval is None else [pair.interval.low, pair.interval.high]  # of equal gains
+            low, high = sorted(100 * sign * end for end in ends)
+            assert not series.low or (series.low[n], series.high[n]) == pytest.approx((low, high), nan_ok=True)
+        # A scheme without a score at some length has no difference there.
+        assert np.isnan(figure.series[1].values[n]) == ("learned" in found.left_out)
+    assert sum(bool(each.low) for each in figure.series) >= 3
+    written = write_figures(results, tmp_path / "out", ["svg"], against="none")
+    assert written.files[-1] == "differences.svg"
+    assert "differences.svg" not in write_figures(results, tmp_path / "out", ["svg"]).files
 
 
 def test_series_differ_without_their_colors() -> None:

@@ -93,7 +93,7 @@ def test_names_are_text_in_markdown() -> None:
 
 
 def test_names_are_text_in_latex() -> None:
-    written = latex(Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1]))
+    written = latex(Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1]), "nasty")
     cells = [line.removesuffix(r" \\") for line in written.splitlines() if line.endswith(r" \\")]
     plain = [re.sub(r"\\[&%$#_{}]", "", cell) for cell in cells]
     assert [cell.count("&") for cell in plain] == [len(NASTY)] * (len(NASTY) + 1), "each row has all its cells"
@@ -123,7 +123,7 @@ def test_latex_of_hostile_results_compiles(tmp_path: Path) -> None:
         written = write_tables(read_results(folder), folder / "tex", ["latex"])
         nasty = Table(HOSTILE, ["name", *NASTY], [[name, *NASTY] for name in NASTY], numeric=[1])
         tables = [(folder / "tex" / name).read_text(encoding="utf-8") for name in written.files]
-        body = "\\clearpage\n".join([latex(nasty), *tables])
+        body = "\\clearpage\n".join([latex(nasty, "nasty"), *tables])
         lines = [
             "\\documentclass{article}",
             "\\usepackage{booktabs,graphicx}",
@@ -148,7 +148,11 @@ def test_tables_of_hostile_results_are_written(tmp_path: Path) -> None:
 def test_latex_is_a_table_of_scores_and_those_of_differences(tmp_path: Path) -> None:
     folder = made_up_folder(tmp_path / "results", seeds=1)
     done = whatwhere("tables", str(folder), "--format", "latex", "--out", str(tmp_path / "out"), "--json")
-    assert json.loads(done.out)["files"] == ["scores.tex", "differences.tex"]
+    assert json.loads(done.out)["files"] == ["scores.tex", "differences.tex", "methods.tex"]
+    differences = (tmp_path / "out/differences.tex").read_text(encoding="utf-8")
+    labels = re.findall(r"\\label\{(\S+)\}", differences)
+    assert labels == [f"tab:differences-{n}" for n in ("in-length", 8, 12, 16, 24, 32)]
+    assert "sign-flip permutation test" in (tmp_path / "out/methods.tex").read_text(encoding="utf-8")
     scores = (tmp_path / "out/scores.tex").read_text(encoding="utf-8")
     alibi = read_results(folder).score("alibi", 32)
     assert alibi is not None
@@ -184,7 +188,9 @@ def test_own_scores_have_the_tables_and_figures_of_a_comparison(tmp_path: Path) 
     assert (one.x, one.marks, one.y_label) == (other.x, other.marks, other.y_label)
     written = write_tables(own, tmp_path / "own")
     assert set(written.files) == {
-        f"{name}.{suffix}" for name in ("scores", "differences") for suffix in ("csv", "md", "tex")
+        *(f"{name}.{suffix}" for name in ("scores", "differences") for suffix in ("csv", "md", "tex")),
+        "methods.md",
+        "methods.tex",
     }
     theirs = rows_of(tmp_path / "own/scores.csv")
     write_tables(results, tmp_path / "all", ["csv"])

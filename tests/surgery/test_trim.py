@@ -20,10 +20,11 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from whatwhere.errors import CheckpointError
+from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.surgery import read_ids, trim_checkpoint
 from whatwhere.surgery.tokenizer_json import built, needed, trimmed
+from whatwhere.surgery.trim import ids_of_scripts
 
 from ..models.tiny import config_of, model_of
 from .conftest import (
@@ -131,6 +132,19 @@ def test_texts_of_kept_tokens_are_encoded_as_before(tokenizer: Tokenizer, kept: 
         assert other.ids == [new_ids[number] for number in one.ids]
         assert other.tokens == one.tokens
         assert after.decode(other.ids) == before.decode(one.ids)
+
+
+def test_a_text_in_kept_scripts_is_encoded_as_before(tokenizer: Tokenizer) -> None:
+    said = json.loads(tokenizer.to_str())
+    before, rows = built(said), tokenizer.get_vocab_size()
+    ids = ids_of_scripts(said, ["latin", "Greek"], rows)
+    gone = {before.decode([n], skip_special_tokens=False) for n in set(range(rows)) - set(ids)}
+    assert all({*text} & {*"東京"} for text in gone), "the vocabulary is latin but for these letters"
+    after, stay = smaller(tokenizer, ids)
+    for text in (TEXTS[0], TEXTS[1], TEXTS[3]):
+        assert [stay[n] for n in after.encode(text).ids] == before.encode(text).ids
+    with pytest.raises(SettingError, match=r"no script 'latim', .*\nDid you mean latin"):
+        ids_of_scripts(said, ["latim"], rows)
 
 
 def test_bytes_encode_any_text_still() -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 from copy import deepcopy
 from datetime import date
 
@@ -120,6 +121,23 @@ def test_a_row_names_its_source(row):
     assert row.formula
     assert row.used_by
     assert 2015 <= row.year <= date.today().year
+
+
+def test_sources_are_bibtex_under_keys_of_their_own():
+    entries = dict.fromkeys(row.bibtex for row in ROWS)
+    keys = [re.match(r"@misc\{([a-z0-9-]+),", entry)[1] for entry in entries]
+    assert len(keys) == len(set(keys)) == len({row.paper for row in ROWS})
+    assert all(entry.count("{") == entry.count("}") and entry.isascii() for entry in entries)
+    assert ww.catalogue["rotary"].bibtex.splitlines() == [
+        "@misc{su-2021,",
+        "  author = {Su and others},",
+        "  title = {{RoFormer: Enhanced Transformer with Rotary Position Embedding}},",
+        "  year = {2021},",
+        "  eprint = {2104.09864},",
+        "  archivePrefix = {arXiv},",
+        "  url = {https://arxiv.org/abs/2104.09864},",
+        "}",
+    ]
 
 
 def test_names_are_keys_and_cannot_be_changed():

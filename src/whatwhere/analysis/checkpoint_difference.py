@@ -1,5 +1,7 @@
 """The difference between two checkpoints: tokens matched by their text, positions, and configurations."""
 
+import math
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +15,9 @@ from whatwhere.analysis.configuration_difference import ConfigurationDifference,
 from whatwhere.analysis.subject import Absent, Progress, reason_of, tried
 from whatwhere.analysis.table_difference import Alignment, Movement, align, movement, overlap, procrustes, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
-from whatwhere.large_arrays import selected_rows
+from whatwhere.large_arrays import row_blocks, rows_at_a_time, selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read
+from whatwhere.models.checkpoint.hub import ranges_folder
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
 from whatwhere.records import MaybeNaN, Missing
 
@@ -135,14 +138,29 @@ class PositionsDifference:
     rows: RowsDifference | Missing  # matched position by position
 
 
+@dataclass(frozen=True)
+class GroupDifference:
+    """The difference between the tensors of one kind, beside the tables that are compared row by row."""
+
+    name: str  # "attention", "MLP", "norms" or "others", by the names of the tensors
+    shared: int  # of one name and shape in both
+    equal: int  # shared ones whose numbers are all the same
+    not_read: int  # shared ones whose numbers cannot be read, or are at huggingface.co
+    relative_error: MaybeNaN  # sqrt(sum |y - x|^2 / sum |x|^2) of the shared ones that were read; NaN of none
+    other_shape: int  # of one name, and of different shapes
+    removed: int  # in the first alone
+    new: int  # in the second alone
+
+
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The difference between two checkpoints: of their token tables, position tables and configurations."""
+    """The difference between two checkpoints: of their token and position tables, other tensors and configurations."""
 
     first: Side
     second: Side
     tokens: TokensDifference | Missing
     positions: PositionsDifference | Missing
+    others: Sequence[GroupDifference] | Missing
     configuration: ConfigurationDifference | Missing
 
 
@@ -184,12 +202,15 @@ def difference(
     one, other = read(first, allow_pickle=allow_pickle), read(second, allow_pickle=allow_pickle)
     tokens: TokensDifference | Missing
     positions: PositionsDifference | Missing
+    others: Sequence[GroupDifference] | Missing
     if isinstance(one, Checkpoint) and isinstance(other, Checkpoint):
         files = one, other
         tokens = _tried(lambda: _tokens(*files, table, k, queries, rows, seed, progress))
         positions = _tried(lambda: _positions(*files, rows, progress))
+        compared = {side.name for part in (tokens, positions) if not isinstance(part, Missing) for side in part.tables}
+        others = _tried(lambda: _others(*files, compared, progress))
     else:
-        tokens = positions = Missing("one of the two is a configuration alone, which holds no tables")
+        tokens = positions = others = Missing("one of the two is a configuration alone, which holds no tables")
     progress("comparing configurations")
     configuration = _tried(lambda: configurations(one, other))
     if isinstance(tokens, Missing) and isinstance(positions, Missing) and isinstance(configuration, Missing):
@@ -198,7 +219,7 @@ def difference(
         Side(str(path), source.format if isinstance(source, Checkpoint) else "configuration")
         for path, source in ((first, one), (second, other))
     ]
-    return Difference(sides[0], sides[1], tokens, positions, configuration)
+    return Difference(sides[0], sides[1], tokens, positions, others, configuration)
 
 
 def _tried(part: Callable[[], Part]) -> Part | Missing:
@@ -347,3 +368,63 @@ def _keys(table: Table, keys: Sequence[Hashable]) -> list[Hashable]:
 def _described(table: Table) -> ComparedTable:
     not_finite = [word_of(table.words, n) for n in table.broken[:LISTED].tolist()]
     return ComparedTable(table.name, table.dtype, table.rows, table.weight.shape[1], len(table.broken), not_finite)
+
+
+_GROUPS = {
+    "norms": re.compile(r"norm|(^|[._])ln(_|\d|\.|$)", re.IGNORECASE),
+    "attention": re.compile(r"attn|attention|[qkvo]_proj|qkv|query|key|value", re.IGNORECASE),
+    "MLP": re.compile(r"mlp|ffn|feed_?forward|fc|dense|intermediate|expert|(gate|up|down)_", re.IGNORECASE),
+}
+"""Words in the names of tensors; the first group that matches has a tensor."""
+
+
+def _group(name: str) -> str:
+    return next((group for group, words in _GROUPS.items() if words.search(name)), "others")
+
+
+def _others(first: Checkpoint, second: Checkpoint, compared: set[str], progress: Progress) -> list[GroupDifference]:
+    """Compare the tensors beside the tables, by blocks of rows."""
+    here, there = ({*one.tensors} - compared for one in (first, second))
+    if not here | there:
+        raise Absent("there are no other tensors")
+    if not here & there:
+        raise Absent("no other tensor has one name in both, as where two formats name them differently")
+    found = []
+    for group in (*_GROUPS, "others"):
+        one, other = ({name for name in names if _group(name) == group} for names in (here, there))
+        if not one | other:
+            continue
+        both = sorted(one & other)
+        shared = [name for name in both if first.tensors[name].shape == second.tensors[name].shape]
+        equal = not_read = 0
+        change = size = 0.0
+        for name in shared:
+            progress(f"comparing {name}")
+            try:
+                changed, of = _change(first, second, name)
+            except (CheckpointError, MissingExtra):
+                not_read += 1
+                continue
+            equal += changed == 0
+            change, size = change + changed, size + of
+        error = math.sqrt(change / size) if size > 0 else math.nan
+        alone = len(one - other), len(other - one)
+        found.append(GroupDifference(group, len(shared), equal, not_read, error, len(both) - len(shared), *alone))
+    return found
+
+
+def _change(first: Checkpoint, second: Checkpoint, name: str) -> tuple[float, float]:
+    """Return the sum of the squared differences of a tensor's numbers, and that of the first one's squares.
+
+    NaN in one place of both counts as equal.
+    """
+    if any(one.tensors[name].file.is_relative_to(ranges_folder()) for one in (first, second)):
+        raise CheckpointError("the numbers are at huggingface.co")
+    shape, change, size = first.tensors[name].shape, 0.0, 0.0
+    blocks = row_blocks(shape[0], rows_at_a_time(math.prod(shape[1:]))) if shape else [None]
+    for rows in blocks:
+        x, y = (np.asarray(one.array(name, rows), np.float64) for one in (first, second))
+        differ = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+        change += float(np.square(y - x, where=differ, out=np.zeros_like(x)).sum())
+        size += float(np.square(x[np.isfinite(x)]).sum())
+    return change, size

@@ -107,6 +107,10 @@ def compare(
             help="Results whose trained models the runs start from; --steps 0 trains them no further.",
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        Option(help="Scheme of these that all are compared with, instead of all pairs: it needs fewer seeds."),
+    ] = None,
     setting: Annotated[
         list[str] | None, Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
@@ -146,6 +150,8 @@ def compare(
 
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
 
+    Against one: whatwhere compare none rotary alibi xpos --against none --seeds 8
+
     A scheme of your own: whatwhere compare none rotary --module mine.py:build
 
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
@@ -178,7 +184,7 @@ def compare(
         options["model"] = own.model
         if not schemes and not own.schemes:  # all of them take a quarter of an hour
             _confirm(estimate(requested, subject, tested, numbers, workers=workers, **options), yes)
-        options["start"] = start
+        options |= {"start": start, "against": against}
     with report_own_errors(module or []):
         comparison = run_compare(
             requested,
@@ -210,7 +216,9 @@ def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
     options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
     if own.task is not None:
         options.pop("trained")
-    options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start")} | {"model": own.model}
+    options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start", "against")} | {
+        "model": own.model
+    }
     requested = [*dict.fromkeys(run.scheme for run in record.runs if not run.own), *own.schemes.items()]
     subject = record.task.name.removesuffix(" in tokens") if own.task is None else own.task
     return requested, subject, record.settings.lengths, record.seeds, options

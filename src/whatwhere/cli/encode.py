@@ -114,14 +114,21 @@ def _walk(
 
 
 @command(LEARN)
-def schemes() -> Printed:
+def schemes(
+    bibtex: Annotated[bool, Option("--bibtex", help="Print the sources as BibTeX instead, each once.")] = False,
+) -> Printed | None:
     """Print the catalogue of positional encodings: name, door, formula and properties of each.
+
+    To cite them: whatwhere schemes --bibtex > schemes.bib
 
     Example: whatwhere schemes --json
     """
     from whatwhere.where.catalogue import catalogue, describe
 
     rows = [describe(row) for row in catalogue.values()]
+    if bibtex:
+        print("\n\n".join(dict.fromkeys(row.bibtex for row in rows)))
+        return None
     header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
     cells = []
     for row in rows:

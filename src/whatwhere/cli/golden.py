@@ -21,7 +21,8 @@ def golden(
     """Write the numbers of a model's positions, for checking a port of it in any language.
 
     For each kind of layer: pairs, frequencies, cosine and sine, rotated vectors, temperature, scale, window, bias,
-    sinks and T5's buckets, in float64, at positions up to 131,071. A configuration is enough for all but learned ones.
+    sinks and T5's buckets, in float64, at positions up to 131,071; and the first rows of learned positions. A
+    configuration is enough for all but learned numbers.
 
     Example: whatwhere golden path/to/config.json --out golden
     """

@@ -90,6 +90,9 @@ def figures(
     format: Annotated[list[str] | None, Option(help="Format: svg, pdf or png, or several. Default: svg,pdf.")] = None,
     scheme: Annotated[list[str] | None, Option(help="Scheme to draw; may be repeated. Default: all.")] = None,
     width: Annotated[float, Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
+    against: Annotated[
+        str | None, Option(help="Scheme from which the differences of all others are drawn too.")
+    ] = None,
 ) -> Printed:
     """Write the figures of a comparison: scores by length with their range over seeds, each group, the shift test.
 
@@ -98,7 +101,9 @@ def figures(
     from whatwhere.comparison import read_results
     from whatwhere.report.paper import write_figures
 
-    written = write_figures(read_results(results), out, _formats(format) or ("svg", "pdf"), width, scheme or None)
+    written = write_figures(
+        read_results(results), out, _formats(format) or ("svg", "pdf"), width, scheme or None, against
+    )
     return Printed(written, written.lines)
 
 

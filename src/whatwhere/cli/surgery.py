@@ -106,14 +106,19 @@ def trim(
     out: Out,
     corpus: Annotated[list[Path] | None, to_paths("Keep the tokens of this text file; may be repeated.")] = None,
     keep_ids: Annotated[Path | None, to_paths("Keep the ids in this file: one on each line, or a JSON list.")] = None,
+    scripts: Annotated[
+        str | None, Option(help="Keep the tokens whose letters are all of these scripts, as in latin,cyrillic.")
+    ] = None,
     force: Force = False,
 ) -> Any:
-    """Write a checkpoint with only the tokens that occur in a text or a list of ids.
+    """Write a checkpoint with only the tokens that occur in a text or a list of ids, or are of some scripts.
 
     Special and added tokens are kept too, as are the parts from which byte-pair merges build kept tokens. Tokens are
     renumbered in tokenizer.json and the configuration; id_map.json maps new ids to old ones.
 
     Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
+
+    By script: whatwhere trim path/to/model path/to/new --scripts latin,greek
 
     Example: whatwhere trim path/to/model path/to/new --corpus corpus.txt
     """
@@ -122,6 +127,7 @@ def trim(
         out,
         corpus=corpus or (),
         keep_ids=None if keep_ids is None else _surgery().read_ids(keep_ids),
+        scripts=() if scripts is None else scripts.split(","),
         force=force,
     )
 

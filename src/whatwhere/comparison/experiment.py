@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from whatwhere.comparison.results import (
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import bytes_read, require_executor, run_all
 from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.statistics import seeds_sentence
 from whatwhere.comparison.tasks import Task, Text
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.errors import SettingError
@@ -53,6 +55,7 @@ def compare(
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
     start: str | Path | None = None,
+    against: str | None = None,
     model: BuildModel | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -85,6 +88,8 @@ def compare(
         start: a results folder whose trained models the runs start from, each seed from the same seed's, as in
             "results:rotary" for those of one scheme. Tensors of equal names and shapes are copied; the others begin
             anew and are named in the record. steps=0 measures without further training.
+        against: a scheme of these with which all others are compared, instead of all pairs: chosen before any run, it
+            needs fewer seeds.
         model: a function or class of your own, `build(vocab_size, wheres, settings)` -> a module that is called as
             `model(ids, positions)` and returns the logits of every token. It binds `wheres`, one for each layer, to the
             positions. None is whatwhere's small Transformer.
@@ -121,6 +126,7 @@ def compare(
     subject, chosen, plans, paths = planned(
         schemes, task, lengths, recipe, vary, files, tokenizer, model, settings, progress
     )
+    against = None if against is None else _chosen_before(against, plans)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     owns = [rehearse(plan) for plan in plans]
@@ -129,6 +135,8 @@ def compare(
     folder = Folder(out, subject, chosen, plans)
     finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
     missing = _with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
+    if progress and missing and (sentence := seeds_sentence(len(plans), len(numbers), against)):
+        sys.stderr.write(f"whatwhere: {sentence}\n")
 
     def keep(run: Run) -> None:
         kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
@@ -146,7 +154,7 @@ def compare(
     ]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
-    request = _request(task, plans, paths, start, model, tokenizer)
+    request = _request(task, plans, paths, start, model, tokenizer, against)
     command = None if request.modules is None else shlex.join(["whatwhere", "compare", "--repeat", str(folder.path)])
     seconds = perf_counter() - began
     return folder.write_results(replace(record, command=command, request=request, seconds=seconds, model=owns[0]))
@@ -175,6 +183,7 @@ def _request(
     start: str | Path | None,
     model: BuildModel | None,
     tokenizer: str | Path | None,
+    against: str | None,
 ) -> Request:
     """Return what `compare --repeat` needs beside the settings."""
     modules = [module_option(plan.scheme[1], plan.name) for plan in plans if not isinstance(plan.scheme, str)]
@@ -184,7 +193,16 @@ def _request(
         tokenizer=None if tokenizer is None else str(tokenizer),
         start=None if start is None else str(start),
         modules=tuple(module for module in modules if module is not None) if None not in modules else None,
+        against=against,
     )
+
+
+def _chosen_before(against: str, plans: Sequence[Job]) -> str:
+    """Return the name of the scheme that others are compared with; raise SettingError where it is not one of them."""
+    names = [plan.name for plan in plans]
+    if (name := canonical_name(against)) not in names:
+        raise SettingError(f"against={against!r} is no scheme of this comparison. Pass one of: {', '.join(names)}.")
+    return name
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ class Scored(ABC):
         """The runs by scheme and seed."""
 
     @property
+    def against(self) -> str | None:
+        """The scheme that all others are compared with, chosen before any run; None where all pairs are compared."""
+        return None
+
+    @property
     def schemes(self) -> list[str]:
         """Names of the schemes, in the order of the request."""
         return list(self._all)
@@ -142,6 +147,11 @@ class Comparison(Scored):
     def task(self) -> TaskDescription:
         """The task, its lengths and its measure."""
         return self.record.task
+
+    @property
+    def against(self) -> str | None:
+        """The scheme that all others are compared with, chosen before any run; None where all pairs are compared."""
+        return None if self.record.request is None else self.record.request.against
 
     @property
     def runs(self) -> Sequence[RunResult]:

@@ -340,12 +340,14 @@ class Request:
         tokenizer: of a text, or None.
         start: results whose models the runs started from, or None.
         modules: schemes, task and model of the caller's own as FILE.py:NAME; None where one is not in such a file.
+        against: the scheme that all others are compared with, or None.
     """
 
     files: tuple[str, ...]
     tokenizer: str | None
     start: str | None
     modules: tuple[str, ...] | None
+    against: str | None = None
 
 
 @dataclass(frozen=True)

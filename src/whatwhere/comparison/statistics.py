@@ -24,6 +24,8 @@ SEEDS_FOR_INTERVAL = 5
 
 NO_SCIPY = "differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'"
 
+_POWER = 0.8
+"""Of this share of comparisons a difference is found that is called detectable."""
 _MOST_FLIPS = 2**14  # all sign flips of up to 14 seeds; of more, so many random ones
 _NUMBERS = 2_000_000  # in one batch of resamples
 _ROUNDING = 1e-12  # differences that vary by less are equal
@@ -105,7 +107,8 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     Args:
         results: of a comparison, or OwnScores.
         length: a tested length; None is the mean over the trained lengths.
-        against: a scheme that was chosen before looking at the results; None compares all pairs.
+        against: a scheme that was chosen before looking at the results; None takes the one that was chosen when the
+            comparison began, and compares all pairs where there is none.
 
     Returns:
         The differences; the reason why there are none where SciPy is not installed.
@@ -123,7 +126,7 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     """
     if length is not None and length not in (*results.trained, *results.beyond):
         raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
-    against = None if against is None else results.find_scheme(against)
+    against = results.against if against is None else results.find_scheme(against)
     scores = _scores(results, length)
     order = sorted(scores, key=lambda scheme: -float(scores[scheme].mean()))
     chosen = [
@@ -152,6 +155,58 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
 def seeds_needed(family: int, level: float = LEVEL) -> int:
     """Compute how many seeds a family of pairs needs so that a p-value by Holm's method can reach a level."""
     return next(n for n in range(1, 1000) if max(family, 1) * 2 / 2**n <= level)
+
+
+def detectable(seeds: int, family: int) -> float | None:
+    """Compute the mean difference that a pair shows in four of five comparisons, in standard deviations over seeds.
+
+    It is that of normal differences, tested at the level divided by the family: by the power of the t test, or, where
+    all seeds must agree, by the chance that they do. None where the seeds cannot show any.
+
+    Raises:
+        MissingExtra: If SciPy is not installed.
+    """
+    try:
+        from scipy.optimize import brentq
+        from scipy.stats import nct, norm, t
+    except ImportError:
+        raise MissingExtra(NO_SCIPY) from None
+    if seeds < seeds_needed(family):
+        return None
+    level, freedom = LEVEL / max(family, 1), seeds - 1
+    most, root = t.ppf(1 - level / 2, freedom), math.sqrt(seeds)
+    found = float(brentq(lambda mean: nct.sf(most, freedom, mean * root) - _POWER, 0, 50))
+    unanimous = level * 2**seeds / 2 < 2  # the two patterns of one sign alone are rare enough
+    return max(found, float(norm.ppf(_POWER ** (1 / seeds)))) if unanimous else found
+
+
+def seeds_sentence(schemes: int, seeds: int, against: str | None = None) -> str:
+    """Describe which differences so many seeds can show between so many schemes; "" of a single scheme.
+
+    Examples:
+        >>> seeds_sentence(5, 3)
+        '5 schemes are 10 pairs: 3 seeds cannot show that any differ. 9 can; 8 if all are compared with one of them.'
+        >>> seeds_sentence(2, 8)
+        '2 schemes are 1 pair: 8 seeds show a difference of 1.2 standard deviations over seeds, 4 times of 5.'
+    """
+    if schemes < 2:
+        return ""
+    family, fewer = schemes * (schemes - 1) // 2, schemes - 1
+    pairs = f"{schemes} schemes are {family} pair{'s' * (family > 1)}"
+    if against is not None:
+        family, pairs = fewer, f"{fewer} scheme{'s' * (fewer > 1)} against {against}"
+    needed, counted = seeds_needed(family), f"{seeds} seed{'s' * (seeds > 1)}"
+    if seeds < needed:
+        other = seeds_needed(fewer)
+        one = f"; {other} if all are compared with one of them" if against is None and other < needed else ""
+        return f"{pairs}: {counted} cannot show that any differ. {needed} can{one}."
+    try:
+        return (
+            f"{pairs}: {counted} show a difference of {detectable(seeds, family):.1f} standard deviations over seeds, "
+            "4 times of 5."
+        )
+    except MissingExtra:
+        return f"{pairs}: {counted} are enough to show a difference."
 
 
 def holm(p: Float[np.ndarray, " family"]) -> Float[np.ndarray, " family"]:

@@ -51,6 +51,10 @@ SCHEMA = Schema("whatwhere-golden", 2, "Write both files again by whatwhere gold
 POSITIONS = (0, 1, 4097, 131_071)
 DISTANCES = (0, 1, 2, 7, 8, 63, 64, 127, 128, 4096)
 RECORD, NUMBERS = "golden.json", "golden.safetensors"
+_ROWS = 4
+"""Rows of a learned position table that are written: those of the first positions."""
+_OF_MODEL = ("embedding_scale", "embedding_scale_in_bfloat16", "position_rows")
+"""Names of numbers that belong to no kind of layer."""
 _MAX_BYTES = 100_000_000
 _RELATIVE = {"float64": 2.0**-46, "float32": 2.0**-21}
 """Tolerance of numbers that are computed once and stored in a type, relative to the largest."""
@@ -118,6 +122,9 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
         kinds.append(LayerKind(tuple(layer[0] for layer in layers), repr(where), layout, tuple(own), left))
     if description.embedding_scale is not None:
         numbers |= _embedding_scales(description)
+    if isinstance(source, Checkpoint) and (table := source.position_table) is not None:
+        first = source.position_offset or 0
+        numbers["position_rows"] = source.array(table, slice(first, first + _ROWS)).astype(np.float64)
     content = save({name: np.array(value, order="C") for name, value in numbers.items()})
     golden = Golden(
         SCHEMA.format, SCHEMA.version, description.model_type, description.part, POSITIONS, DISTANCES, tuple(kinds),
@@ -328,7 +335,7 @@ def verify(
         if found := findings(f"kind.{n}.", kind.names):
             layers = ", ".join(map(str, kind.layers[:8])) + (", ..." if len(kind.layers) > 8 else "")
             reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, found)
-    if found := findings("", [name for name in right if name.startswith("embedding_scale")]):
+    if found := findings("", [name for name in right if name in _OF_MODEL]):
         reports["model"] = Report("verify", {"model_type": golden.model_type}, found)
     return reports
 
@@ -352,7 +359,7 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
         )
     named = {f"kind.{n}.{name}" for n, kind in enumerate(golden.kinds) for name in kind.names}
     same = (golden.positions, golden.distances) == (POSITIONS, DISTANCES)
-    if not same or named != {name for name in numbers if not name.startswith("embedding_scale")}:
+    if not same or named != numbers.keys() - set(_OF_MODEL):
         raise CheckpointError(
             f"{folder / RECORD} has other names, positions or distances than {NUMBERS}.\n{SCHEMA.way_out}"
         )
@@ -394,6 +401,7 @@ _STATEMENTS = {
     "buckets": "the row of the table of biases at each distance",
     "buckets_of_later_keys": "the row of the table of biases of keys as many tokens later",
     "embedding_scale": "token vectors are multiplied by the embedding scale",
+    "position_rows": "the rows of the learned position table for the positions from 0 on",
     "embedding_scale_in_bfloat16": "a table in bfloat16 rounds the embedding scale first",
 }
 
@@ -415,14 +423,16 @@ def _measured(name: str, right: Numbers, actual: np.ndarray, stored: str, float3
     if name.startswith(("bias", "buckets")):
         rows = errors.reshape(-1, len(distances)).max(axis=0)
         return Measurement(torch.from_numpy(rows), distances, tolerance, explain, unit="distance")
+    if name == "position_rows":
+        return Measurement(torch.from_numpy(errors.max(axis=1)), torch.arange(len(errors)), tolerance, explain)
     at = positions if name in ("first_key", "last_key") else torch.arange(errors.size)
     return Measurement(torch.from_numpy(errors.reshape(-1)), at, tolerance, explain)
 
 
 def _explained(name: str, right: Numbers, actual: np.ndarray, stored: str) -> str:
-    """Return the known mistake that explains wrong rotated vectors; "" where none does."""
+    """Return the known mistake that explains wrong numbers; "" where none does."""
     if name not in ("rotated_query", "rotated_key"):
-        return ""
+        return _explained_number(name, right, actual, 1e-2 if stored in _COARSE else 1e-5)
     x, pairs, cos, sin = (right[part] for part in (name.removeprefix("rotated_"), "pairs", "cos", "sin"))
     magnitude, rotary = float(right["magnitude"]), np.unique(pairs)
     layouts = {"interleaved": rotary.reshape(-1, 2), "half": rotary.reshape(2, -1).T}
@@ -443,5 +453,38 @@ def _explained(name: str, right: Numbers, actual: np.ndarray, stored: str) -> st
         if np.abs(actual[: near + 1] - mistake[: near + 1]).max() <= tolerance:
             return explanation
     if np.abs(actual - right[name])[: near + 1].max() <= tolerance:
-        return "angles of large positions are rounded: compute them in float64, or pass --float32-angles to allow it"
+        return _ROUNDED_ANGLES
     return ""
+
+
+_ROUNDED_ANGLES = "angles of large positions are rounded: compute them in float64, or pass --float32-angles to allow it"
+
+
+def _explained_number(name: str, right: Numbers, actual: np.ndarray, tolerance: float) -> str:
+    """Return the known mistake that explains numbers other than rotated vectors."""
+    expected = right[name].astype(np.float64)
+    change = actual - expected
+    magnitude, moved = float(right.get("magnitude", 1.0)), {*np.unique(change).tolist()} - {0.0}
+    off_by_one = moved in ({1.0}, {-1.0})
+    mistakes: dict[str, bool] = {
+        "the scaling's magnitude is not applied": name in ("cos", "sin", "magnitude")
+        and magnitude != 1
+        and np.allclose(actual * magnitude, expected, 0, tolerance * magnitude),
+        "it is 1 / head_dim: the square root is missing": name == "scale"
+        and np.allclose(actual, expected**2, tolerance, 0),
+        "scores are not scaled": name == "scale" and np.allclose(actual, 1.0, tolerance, 0),
+        "it is off by one: a window counts the query itself": name in ("window", "first_key", "last_key")
+        and off_by_one,
+        "buckets are rounded up or to the nearest: T5 truncates them": name.startswith("buckets") and moved == {1.0},
+        "it has the opposite sign": name.startswith("bias") and np.allclose(actual, -expected, 0, tolerance),
+        "the rows are those of other positions, one later or earlier: see the offset of the table": (
+            name == "position_rows"
+            and (
+                np.allclose(actual[:-1], expected[1:], 0, tolerance)
+                or np.allclose(actual[1:], expected[:-1], 0, tolerance)
+            )
+        ),
+        _ROUNDED_ANGLES: name in ("cos", "sin")
+        and np.allclose(actual[: POSITIONS.index(4097) + 1], expected[: POSITIONS.index(4097) + 1], 0, 1e-3),
+    }
+    return next((mistake for mistake, explains in mistakes.items() if explains), "")

@@ -17,7 +17,7 @@ from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison_figures import by_distance, figures, fingerprints
+from whatwhere.report.comparison_figures import by_distance, differences_figure, figures, fingerprints
 from whatwhere.report.comparison_sentences import (
     ABSENT,
     baseline_in_length,
@@ -83,6 +83,11 @@ class ComparedRecord(ComparisonRecord):
     differences: PairedDifferences | Missing
 
 
+def _against(results: Comparison) -> list[Part]:
+    drawn = None if results.against is None else differences_figure(results, results.against)
+    return [] if drawn is None else [drawn]
+
+
 def sections(results: Comparison) -> list[Section]:
     """Return the whole report of a comparison."""
     found = paired_differences(results, last_length(results))
@@ -98,7 +103,7 @@ def sections(results: Comparison) -> list[Section]:
     made = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
     named: dict[str, tuple[str, Iterable[Part]]] = {
         "scores": ("Scores", scores),
-        "differences": ("Which schemes differ", conclusions(results, found)),
+        "differences": ("Which schemes differ", [*conclusions(results, found), *_against(results)]),
         "layouts": ("Layouts by layer", by_layout(results)),
         "lengths": (f"Scores by {unit_of(results)}", _by_length(results, drawn[: len(results.task.groups) + 1])),
         "shift": ("Shift test", _by_shift(results, drawn[len(results.task.groups) + 1 :])),

@@ -8,6 +8,8 @@ from functools import partial
 
 from whatwhere.comparison.read import Comparison, Scored
 from whatwhere.comparison.results import ALL, Spread
+from whatwhere.comparison.statistics import paired_differences
+from whatwhere.records import Missing
 from whatwhere.report.comparison_sentences import distance_curves, learned, measure_text, name_text, unit_of
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Chart, Series, Table
@@ -66,6 +68,59 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
             results.shifts,
             lambda scheme, shift: None if shift not in tests[scheme] else tests[scheme][shift].score,
         )
+
+
+def differences_figure(results: Scored, against: str, schemes: Sequence[str] | None = None) -> Chart | None:
+    """Return by how much each scheme is better than one, by length: means over the seeds with their 95 % intervals.
+
+    None where SciPy is not installed, or no other scheme has a score in every seed.
+
+    Raises:
+        SettingError: If `against` is not a scheme of the comparison.
+    """
+    against, factor = results.find_scheme(against), 100.0 if results.percent else 1.0
+    drawn = [scheme for scheme in schemes or results.schemes if scheme != against]
+    look, lengths = looks(schemes or results.schemes), [*results.trained, *results.beyond]
+    tested = [paired_differences(results, length, against) for length in lengths]
+    # A pair has the better scheme first.
+    found = [
+        {}
+        if isinstance(each, Missing)
+        else {(p.second, -1.0) if p.first == against else (p.first, 1.0): p for p in each.pairs}
+        for each in tested
+    ]
+    series = []
+    for scheme in drawn:
+        means, low, high = [], [], []
+        for pairs in found:
+            sign = 1.0 if (scheme, 1.0) in pairs else -1.0
+            pair = pairs.get((scheme, sign))
+            ends = (
+                (math.nan, math.nan)
+                if pair is None or pair.interval is None
+                else (pair.interval.low, pair.interval.high)
+            )
+            means.append(math.nan if pair is None else factor * sign * pair.mean)
+            least, most = sorted(factor * sign * end for end in ends)
+            low.append(least)
+            high.append(most)
+        if not all(map(math.isnan, means)):
+            banded = not all(map(math.isnan, low))
+            series.append(Series(name_text(scheme), means, look[scheme], low if banded else (), high if banded else ()))
+    if not series:
+        return None
+    unit = "points" if results.percent else measure_text(results)
+    return Chart(
+        "lines",
+        f"Better than {name_text(against)} by",
+        unit_of(results),
+        f"paired difference, {unit}",
+        [*map(float, lengths)],
+        [*series, Series(name_text(against), [0.0] * len(lengths), reference=True)],
+        note="Means over the seeds, with 95 % intervals of each pair alone, from five seeds on.",
+        marks=[(float(max(results.task.trained)), f"trained up to {max(results.task.trained)}")],
+        name="differences",
+    )
 
 
 def fingerprints(results: Comparison) -> Iterator[Chart]:

@@ -166,17 +166,22 @@ def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iter
     yield conclusion(results, found)
     if isinstance(found, Missing) or not found.pairs:
         return
-    varied = any(run.varied for run in results.runs)
+    yield methods_sentence(results, found)
+    yield differences_table(results, found)
+
+
+def methods_sentence(results: Scored, found: PairedDifferences) -> str:
+    """Describe how differences were tested, as a paper's section on methods does."""
+    varied = isinstance(results, Comparison) and any(run.varied for run in results.runs)
     shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
     pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
-    yield (
+    return (
         f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
         f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
         "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
         "too narrow. Effect: Hedges' g of the paired differences."
     )
-    yield differences_table(results, found)
 
 
 def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:

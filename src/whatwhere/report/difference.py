@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from whatwhere.analysis.checkpoint_difference import (
     ComparedTable,
     Difference,
+    GroupDifference,
     NeighborsDifference,
     PositionsDifference,
     RotatedDifference,
@@ -17,7 +18,7 @@ from whatwhere.escape import cut, visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
 from whatwhere.report.section import Chart, Headline, Part, Section, Series, Table, found_section
-from whatwhere.report.text import count, decimals, number, percent
+from whatwhere.report.text import capital, count, decimals, number, percent
 
 _NAMES = 10
 """Tokens that a sentence lists."""
@@ -32,14 +33,16 @@ class DifferenceRecord(Difference, Headline):
 
 def headline(findings: Difference) -> str:
     """Return the main facts of a difference in one sentence, without its full stop."""
-    return "; ".join(filter(None, (_tokens_fact(findings.tokens), _configuration_fact(findings.configuration))))
+    facts = _tokens_fact(findings.tokens), _others_fact(findings.others), _configuration_fact(findings.configuration)
+    return "; ".join(filter(None, facts))
 
 
 def sections(findings: Difference) -> list[Section]:
-    """Return the sections on tokens, positions and configuration."""
+    """Return the sections on tokens, positions, other tensors and configuration."""
     return [
         found_section("tokens", "Tokens", findings.tokens, _tokens),
         found_section("positions", "Positions", findings.positions, _positions),
+        found_section("others", "Other tensors", findings.others, _others),
         found_section("configuration", "Configuration", findings.configuration, _configuration),
     ]
 
@@ -53,6 +56,13 @@ def _tokens_fact(tokens: TokensDifference | Missing) -> str:
     if isinstance(tokens.neighbors, NeighborsDifference):
         facts.append(f"{percent(tokens.neighbors.kept)} of the nearest neighbors the same")
     return ", ".join(facts)
+
+
+def _others_fact(groups: Sequence[GroupDifference] | Missing) -> str:
+    if isinstance(groups, Missing):
+        return ""
+    changed, shared = sum(g.shared - g.equal - g.not_read for g in groups), sum(g.shared for g in groups)
+    return f"{changed:,} of {count(shared, 'other tensor')} changed"
 
 
 def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str:
@@ -92,6 +102,19 @@ def _positions(positions: PositionsDifference) -> Iterator[Part]:
     alone = f"{positions.removed:,} in A alone, {positions.new:,} in B alone"
     yield f"{count(positions.shared, 'position')} in both; {alone}."
     yield from _rows(positions.rows, "Positions that moved most")
+
+
+def _others(groups: Sequence[GroupDifference]) -> Iterator[Part]:
+    """Return a line for each kind of tensors."""
+    for group in groups:
+        changed = group.shared - group.equal - group.not_read
+        facts = [f"{group.equal:,} of {count(group.shared, 'tensor')} equal"]
+        if changed:
+            facts.append(f"{changed:,} changed, relative error {number(group.relative_error)}")
+        counted = {"not read": group.not_read, "of another shape": group.other_shape}
+        counted |= {"in A alone": group.removed, "in B alone": group.new}
+        facts += [f"{many:,} {what}" for what, many in counted.items() if many]
+        yield f"{capital(group.name)}: {'; '.join(facts)}."
 
 
 def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Iterator[Part]:

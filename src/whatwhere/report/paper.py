@@ -18,8 +18,8 @@ from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import summary
-from whatwhere.report.comparison_figures import figures
-from whatwhere.report.comparison_sentences import differences_table
+from whatwhere.report.comparison_figures import differences_figure, figures
+from whatwhere.report.comparison_sentences import differences_table, methods_sentence
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
 from whatwhere.report.figures import to_file
 from whatwhere.report.section import Table
@@ -62,13 +62,14 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$&#])")
 def write_tables(
     results: Scored, folder: str | Path, formats: Sequence[str] = TABLE_FORMATS, against: str | None = None
 ) -> WrittenFiles:
-    """Write the tables of a comparison as files.
+    """Write the tables of a comparison as files, with a paragraph on methods.
 
     Args:
         results: of a comparison, or OwnScores.
         folder: where to write; it is made where it is missing.
         formats: "csv" (numbers in full, one row for each seed), "markdown", "latex" (for booktabs).
-        against: a scheme that every other is compared with; None compares all pairs.
+        against: a scheme that every other is compared with; None is the one that was chosen when the comparison began,
+            and compares all pairs where there is none.
 
     Returns:
         The names of the files. Where SciPy is not installed there are no differences.
@@ -82,16 +83,26 @@ def write_tables(
     tested = [paired_differences(results, length, against) for length in (None, *results.beyond)]
     found = [each for each in tested if isinstance(each, PairedDifferences)]
     missing = next((each.missing for each in tested if isinstance(each, Missing)), "")
+    pairs = [each for each in found if each.pairs]
     shown = {
-        "scores": [summary(results)],
-        "differences": [differences_table(results, each) for each in found if each.pairs],
+        "scores": {"scores": summary(results)},
+        "differences": {
+            f"differences-{each.length or 'in-length'}": differences_table(results, each) for each in pairs
+        },
     }
+    methods = methods_sentence(results, pairs[0]) if pairs else ""
     contents: dict[str, str] = {}
     if "csv" in formats:
         contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}
-    for kind, suffix, write in (("markdown", ".md", markdown), ("latex", ".tex", latex)):
-        if kind in formats:
-            contents |= {f"{name}{suffix}": "\n".join(map(write, tables)) for name, tables in shown.items() if tables}
+    for name, tables in shown.items():
+        if tables and "markdown" in formats:
+            contents[f"{name}.md"] = "\n".join(map(markdown, tables.values()))
+        if tables and "latex" in formats:
+            contents[f"{name}.tex"] = "\n".join(latex(table, label) for label, table in tables.items())
+    if methods and "markdown" in formats:
+        contents["methods.md"] = f"{methods}\n"
+    if methods and "latex" in formats:
+        contents["methods.tex"] = f"{latex_text(methods)}\n"
     return _write_files(folder, {name: text.encode("utf-8") for name, text in contents.items()}, missing)
 
 
@@ -101,6 +112,7 @@ def write_figures(
     formats: Sequence[str] = ("svg", "pdf"),
     width: int | float = 84.0,
     schemes: Sequence[str] | None = None,
+    against: str | None = None,
 ) -> WrittenFiles:
     """Write the figures of a comparison as files.
 
@@ -110,6 +122,8 @@ def write_figures(
         formats: "svg", "pdf", "png".
         width: in millimeters: 84 for a column, 174 for a page of two columns.
         schemes: those that are drawn, in this order; None is all.
+        against: a scheme from which the paired differences of all others are drawn too; None is the one that was chosen
+            when the comparison began, if any.
 
     Raises:
         SettingError: If a format or scheme is unknown, or the width is not between 60 and 400.
@@ -120,6 +134,8 @@ def write_figures(
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
     drawn = list(figures(results, schemes))
+    if (reference := against or results.against) and (each := differences_figure(results, reference, schemes)):
+        drawn.append(each)
     return _write_files(
         folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
     )
@@ -186,8 +202,8 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", visible(text))
 
 
-def latex(table: Table) -> str:
-    """Write a table as LaTeX, for the package booktabs; one wider than a line is scaled to it (graphicx)."""
+def latex(table: Table, label: str) -> str:
+    """Write a table as LaTeX, for the package booktabs, as `tab:label`; one wider than a line is scaled (graphicx)."""
     columns = "".join("r" if n in table.numeric else "l" for n in range(len(table.columns)))
     head, *rows = (f"    {' & '.join(map(latex_text, row))} \\\\" for row in (table.columns, *table.rows))
     widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
@@ -197,6 +213,7 @@ def latex(table: Table) -> str:
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{latex_text(table.caption)}}}",
+        f"  \\label{{tab:{label}}}",
         "  \\smallskip",
         *(["  \\resizebox{\\linewidth}{!}{%"] if wide else []),
         f"  \\begin{{tabular}}{{{columns}}}",

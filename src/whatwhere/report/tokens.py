@@ -96,10 +96,10 @@ def walk_steps(steps: "Walkthrough", seed: int | None = None) -> Iterator[Part]:
         yield _numbers(f"sum: x_i = {row.replace('id', 'id_i')} + position_i", places, steps.vectors)
     if steps.angles is not None:
         title = "queries and keys at this position are rotated by these angles (radians), one column for each frequency"
-        yield _numbers(title, places, steps.angles)
+        yield _numbers(title, places, steps.angles, "pair")
     if steps.bias is not None:
         title = "the score of a key at this distance gets this bias, one column for each head"
-        yield _numbers(title, [[place[0]] for place in places], steps.bias)
+        yield _numbers(title, [[place[0]] for place in places], steps.bias, "head", "distance")
     if steps.position_rows is None:
         yield f"No position is added to the vectors.{_without_sum(steps)}"
 
@@ -115,16 +115,18 @@ def _without_sum(steps: "Walkthrough") -> str:
     return ""
 
 
-def _numbers(title: str, places: Sequence[Sequence[str]], values: "Tensor") -> Table:
-    """Return a row of numbers for each place, the first of many."""
+def _numbers(
+    title: str, places: Sequence[Sequence[str]], values: "Tensor", column: str = "feature", row: str = "position"
+) -> Table:
+    """Return a row of numbers for each place, the first of many; what a column and a row are is in the heading."""
     shown = _MOST if values.shape[-1] <= _MOST else _MOST - 1
     more = f"; and {values.shape[-1] - shown} more columns" if shown < values.shape[-1] else ""
     rows = [
-        [*place, *(f"{value + 0.0:.4f}" for value in row[:shown])]
-        for place, row in zip(places, values.tolist(), strict=True)
+        [*place, *(f"{value + 0.0:.4f}" for value in numbers[:shown])]
+        for place, numbers in zip(places, values.tolist(), strict=True)
     ]
-    names = ["", "token", "id"][: len(places[0])]
-    columns = [*names, *map(str, range(min(shown, values.shape[-1])))]
+    names = [row, "token", "id"][: len(places[0])]
+    columns = [*names, *(f"{'' if n else f'{column} '}{n}" for n in range(min(shown, values.shape[-1])))]
     return Table(f"{title}{more}", columns, rows, [n for n, name in enumerate(columns) if name != "token"])
 
 

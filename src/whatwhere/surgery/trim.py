@@ -1,15 +1,19 @@
 """Trim the vocabulary of a checkpoint to tokens by id or by a corpus, and those that these need."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
+from unicodedata import name as name_of
 
 import numpy as np
 
 from whatwhere.errors import SettingError, TextError, TokenError
+from whatwhere.escape import quoted
 from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
@@ -33,6 +37,8 @@ from whatwhere.what.token_ids import padding_dependence, renumbered
 
 _ID_MAP = "id_map.json"
 _LINES = 4096
+_LEAST_LETTERS = 20
+"""Letters that a first word of their names has where it is a script, and not a sign such as MICRO."""
 _MAX_IDS_BYTES = 200_000_000
 
 
@@ -42,22 +48,26 @@ def trim_checkpoint(
     *,
     corpus: Sequence[str | Path] = (),
     keep_ids: Iterable[int] | None = None,
+    scripts: Sequence[str] = (),
     force: bool = False,
 ) -> Report:
     """Write a checkpoint with fewer tokens, and its tokenizer and configuration with new ids.
 
-    Kept are the requested ids, or those of the tokens in the corpus (text files in UTF-8, encoded line by line), and
-    with them: ids in the configuration, added tokens, tokens that the tokenizer puts around a text, and the unknown
-    token; the parts from which byte-pair merges build the kept tokens; the piece with the lowest score, by which
-    Unigram scores unknown characters; and, if positions are counted from pad_token_id (as in RoBERTa), all ids up to
-    it, so that positions keep their rows. Tokens keep their order, and `id_map.json` maps new to old ids. A text of
+    Kept are the requested ids, or those of the tokens in the corpus (text files in UTF-8, encoded line by line), or
+    those whose letters are all of some scripts, such as latin and greek; and with them: ids in the configuration, added
+    tokens, tokens that the tokenizer puts around a text, and the unknown token; the parts from which byte-pair merges
+    build the kept tokens; the piece with the lowest score, by which Unigram scores unknown characters; and, if
+    positions are counted from pad_token_id (as in RoBERTa), all ids up to it, so that positions keep their rows. Tokens
+    keep their order, and `id_map.json` maps new to old ids. A text of
     kept tokens is encoded to the same tokens as before.
     """
     from whatwhere.what.resizing import Rearrangement
 
     copy = ChangedCopy(path, out, force)
-    if bool(corpus) == (keep_ids is not None):
-        raise SettingError("trim needs texts or ids.\nPass either --corpus FILE... or --keep-ids FILE.")
+    if bool(corpus) + (keep_ids is not None) + bool(scripts) != 1:
+        raise SettingError(
+            "trim needs texts, ids or scripts.\nPass one of --corpus FILE..., --keep-ids FILE and --scripts latin,..."
+        )
     tables = vocabulary_tensors(copy)
     rows = tables[0].shape[0]
     contents = None if isinstance(copy.tokenizer, str) else copy.tokenizer
@@ -67,6 +77,11 @@ def trim_checkpoint(
         contents = copy.require_tokenizer(
             "the tokens of a text are not known", "Pass the folder of the model, or ids: --keep-ids FILE."
         )
+    if scripts:
+        assert contents is not None
+        keep_ids = ids_of_scripts(contents, scripts, rows)
+    elif keep_ids is None:
+        assert contents is not None
         same_ids = np.arange(max(ids_of(contents).values(), default=0) + 1)
         before, digest = _encoded(contents, corpus, same_ids, "encoding the corpus")
         if not before:
@@ -99,6 +114,27 @@ def trim_checkpoint(
     with new_file(map_file, force) as unfinished:
         unfinished.write_bytes(id_map)
     return report
+
+
+def ids_of_scripts(contents: Json, scripts: Sequence[str], rows: int) -> list[int]:
+    """Return the ids of tokens whose letters are all of some scripts; also those without letters, or of parts of one.
+
+    The script of a letter is the first word of its name in Unicode: LATIN, CYRILLIC, CJK, ...
+    """
+    words = Counter(name_of(chr(n), "-").split()[0] for n in range(sys.maxunicode + 1) if chr(n).isalpha())
+    known = {word for word, letters in words.items() if letters > _LEAST_LETTERS}  # not the SIGN of one alone
+    chosen = {script.strip().upper() for script in scripts}
+    if unknown := sorted(chosen - known):
+        near = get_close_matches(unknown[0], known)
+        hint = f"Did you mean {' or '.join(near).lower()}?" if near else "Han is called cjk."
+        raise SettingError(f"trim knows no script {quoted(unknown[0].lower())}, such as latin or cyrillic.\n{hint}")
+    others, tokenizer = known - chosen, built(contents)
+
+    def fits(number: int) -> bool:
+        text = tokenizer.decode([number], skip_special_tokens=False)
+        return not any(name_of(char, "-").split()[0] in others for char in text if char.isalpha())
+
+    return [number for number in range(min(rows, max(ids_of(contents).values()) + 1)) if fits(number)]
 
 
 def read_ids(path: str | Path) -> list[int]:

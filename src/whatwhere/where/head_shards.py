@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import ClassVar, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
 
-from whatwhere.checks import require_positive
+from whatwhere.checks import refuse_names_of_others, require_positive
 from whatwhere.errors import SettingError, ShapeError
 
 M = TypeVar("M", bound="OfHeads")
@@ -20,6 +22,20 @@ class WithSettings(nn.Module):
     """The attributes that the repr shows, in this order."""
     _shown_if_set: ClassVar[tuple[str, ...]] = ()
     """Those of them that it shows only where they are not None, 0 or False."""
+
+    def __init_subclass__(cls) -> None:
+        """Answer arguments under names of other libraries with those that they have here."""
+        super().__init_subclass__()
+        if (init := vars(cls).get("__init__")) is None:
+            return
+        known = signature(init).parameters
+
+        @wraps(init)
+        def checked(self: "WithSettings", *given: Any, **settings: Any) -> None:
+            refuse_names_of_others(type(self).__name__, settings, known)
+            init(self, *given, **settings)
+
+        cls.__init__ = checked  # type: ignore[method-assign]
 
     def extra_repr(self) -> str:
         """Return the settings."""

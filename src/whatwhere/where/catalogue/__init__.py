@@ -147,7 +147,8 @@ def _read_part(part: str, options: dict[str, Any], of_layer: dict[str, Any]) -> 
 def describe(entry: Scheme) -> SchemeDescription:
     """Return the facts of an entry without what builds it, as `schemes --json` prints them."""
     facts = {field.name: getattr(entry, field.name) for field in fields(SchemeFacts)}
-    return SchemeDescription(**facts, shift_invariance=entry.shift_invariance, length=entry.length)
+    derived = {"shift_invariance": entry.shift_invariance, "length": entry.length, "bibtex": entry.bibtex}
+    return SchemeDescription(**facts, **derived)
 
 
 def _built(

@@ -61,6 +61,7 @@ class SchemeDescription(SchemeFacts):
 
     shift_invariance: str
     length: str
+    bibtex: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,18 @@ class Scheme(SchemeFacts):
         if not self.any_length:
             return "max_length"
         return "any" if self.tested_up_to >= _ANY else f"{self.tested_up_to:,}"
+
+    @property
+    def bibtex(self) -> str:
+        """The source as an entry of BibTeX, under the name of its first author and the year."""
+        author, title = self.paper.split(", ", 1)
+        key = f"{''.join(c for c in author.removesuffix(' et al.').lower() if c.isalnum())}-{self.year}"
+        # A single name in lower case, or of several words, is an organization or an alias, never given and family name.
+        names = author.replace(" et al.", " and others") if " et al." in author else f"{{{author}}}"
+        lines = [f"author = {{{names}}}", f"title = {{{{{title}}}}}", f"year = {{{self.year}}}"]
+        if arxiv := self.url.partition("arxiv.org/abs/")[2]:
+            lines += [f"eprint = {{{arxiv}}}", "archivePrefix = {arXiv}"]
+        return "@misc{" + ",\n  ".join([key, *lines, f"url = {{{self.url}}}"]) + ",\n}"
 
 
 @dataclass(frozen=True)

@@ -519,6 +519,7 @@ export interface SchemeSummary {
 export interface SchemeDescription extends SchemeFacts {
   shift_invariance: string;
   length: string;
+  bibtex: string;
 }
 export interface SchemeFacts {
   name: string;
