@@ -53,11 +53,38 @@ inline void sum_pairs(bfloat16* out, const bfloat16* e, const P* p, float scale,
 // What of a row is computed so, of any types; the rest is left to the loop below.
 template <bool scaled, class T, class P>
 inline int64_t sum_first(T*, const T*, const P*, float, int64_t) { return 0; }
+#if defined(WHATWHERE_SIXTEEN)
+// The same for sixteen at once: what the compiler makes of the loop above takes half as long again.
+inline __m256 product(__m256 x, __m256 scale, bool exact) {
+    x = _mm256_mul_ps(x, scale);
+    const __m256 upper = _mm256_castsi256_ps(_mm256_set1_epi32(int(0xffff0000)));
+    return exact ? x : _mm256_and_ps(carried(x), upper);
+}
+template <bool scaled, bool exact, class P>
+inline int64_t sum_sixteens(bfloat16* out, const bfloat16* e, const P* p, float scale, int64_t count) {
+    const __m256 factor = _mm256_set1_ps(scale);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        Sixteen x = sixteen(e + i), y = sixteen(p + i);
+        if (scaled) x = {product(x.first, factor, exact), product(x.second, factor, exact)};
+        store_sixteen(out + i, _mm256_add_ps(x.first, y.first), _mm256_add_ps(x.second, y.second));
+    }
+    return i;
+}
+template <bool scaled, class P>
+inline int64_t sum_first(bfloat16* out, const bfloat16* e, const P* p, float scale, int64_t count) {
+    // A product with a power of two from 1 on, the root of 256, 1,024 or 4,096 features, is a bfloat16 already.
+    const bool exact = scale >= 1 && (float_to_bits(scale) & 0x7fffff) == 0;
+    return exact ? sum_sixteens<scaled, true>(out, e, p, scale, count)
+                 : sum_sixteens<scaled, false>(out, e, p, scale, count);
+}
+#else
 template <bool scaled, class P>
 inline int64_t sum_first(bfloat16* out, const bfloat16* e, const P* p, float scale, int64_t count) {
     sum_pairs<P, scaled>(out, e, p, scale, count / 2);
     return count / 2 * 2;
 }
+#endif
 #if defined(__F16C__)
 inline __m256 eight(const float* x) { return _mm256_loadu_ps(x); }
 inline __m256 eight(const float16* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }

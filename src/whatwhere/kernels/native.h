@@ -111,6 +111,36 @@ inline void narrow_down(const float* from, float16* to, int64_t count) {
     for (; i < count; i++) to[i] = narrow<float16>(from[i]);
 }
 
+// Sixteen bfloat16, or float32 beside them, as the first and the second of each pair: as two words of 32 bits they are
+// split by a shift and a mask, where lanes would have to be shuffled. Compilers make less of the same loops.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define WHATWHERE_SIXTEEN
+struct Sixteen { __m256 first, second; };
+inline Sixteen sixteen(const bfloat16* x) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+    const __m256i upper = _mm256_set1_epi32(int(0xffff0000));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)), _mm256_castsi256_ps(_mm256_and_si256(both, upper))};
+}
+inline Sixteen sixteen(const float* x) {
+    const __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps(x + 8), 1);
+    const __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + 4)), _mm_loadu_ps(x + 12), 1);
+    return {_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)};
+}
+inline __m256 carried(__m256 x) {  // rounded_upper without its care for NaN
+    const __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1), half = _mm256_set1_epi32(0x7fff);
+    const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_add_epi32(last, half)));
+}
+inline __m256i rounded_upper(__m256 x) {
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_castps_si256(_mm256_blendv_ps(carried(x), nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+inline void store_sixteen(bfloat16* y, __m256 first, __m256 second) {
+    const __m256i both = _mm256_blend_epi16(_mm256_srli_epi32(rounded_upper(first), 16), rounded_upper(second), 0xaa);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), both);
+}
+#endif
+
 // Stores past the caches: a plain store reads the line first, so that a copy takes three transfers instead of two.
 // The address must be aligned to 64 bytes; call `streamed` when a piece of work is done with them.
 inline void streamed() {

@@ -57,6 +57,30 @@ inline void put(bfloat16* y, float low, float up) {
     std::memcpy(y, &both, 4);
 }
 
+// Pairs (i, i + pairs) from the first on that are rotated sixteen at a time, by the processor's instructions.
+template <bool back>
+inline int64_t rotate_first(const bfloat16* x, bfloat16* y, const float* cos, const float* sin, int64_t pairs) {
+    int64_t i = 0;
+#if defined(WHATWHERE_SIXTEEN)
+    const __m256 sign = _mm256_set1_ps(back ? -0.0f : 0.0f);
+    const auto real = [](__m256 a, __m256 b, __m256 c, __m256 s) {
+        return _mm256_sub_ps(_mm256_mul_ps(a, c), _mm256_mul_ps(b, s));
+    };
+    const auto imaginary = [](__m256 a, __m256 b, __m256 c, __m256 s) {
+        return _mm256_add_ps(_mm256_mul_ps(a, s), _mm256_mul_ps(b, c));
+    };
+    for (; i + 16 <= pairs; i += 16) {
+        const Sixteen a = sixteen(x + i), b = sixteen(x + pairs + i), c = sixteen(cos + i);
+        Sixteen s = sixteen(sin + i);
+        s = {_mm256_xor_ps(s.first, sign), _mm256_xor_ps(s.second, sign)};
+        store_sixteen(y + i, real(a.first, b.first, c.first, s.first), real(a.second, b.second, c.second, s.second));
+        store_sixteen(y + pairs + i, imaginary(a.first, b.first, c.first, s.first),
+                      imaginary(a.second, b.second, c.second, s.second));
+    }
+#endif
+    return i;
+}
+
 template <bool interleaved, bool back>
 inline void rotate_pairs(const bfloat16* x, bfloat16* y, const float* cos, const float* sin, int64_t pairs) {
     if (interleaved) {
@@ -69,7 +93,7 @@ inline void rotate_pairs(const bfloat16* x, bfloat16* y, const float* cos, const
         return;
     }
     WHATWHERE_INDEPENDENT
-    for (int64_t i = 0; i < pairs / 2; i++) {
+    for (int64_t i = rotate_first<back>(x, y, cos, sin, pairs) / 2; i < pairs / 2; i++) {
         uint32_t firsts = word(x + 2 * i), seconds = word(x + pairs + 2 * i);
         float a0 = lower(firsts), a1 = upper(firsts), b0 = lower(seconds), b1 = upper(seconds);
         float c0 = cos[2 * i], c1 = cos[2 * i + 1];
