@@ -134,8 +134,8 @@ def write_figures(
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
     drawn = list(figures(results, schemes))
-    if (reference := against or results.against) and (each := differences_figure(results, reference, schemes)):
-        drawn.append(each)
+    if (reference := against or results.against) and (change := differences_figure(results, reference, schemes)):
+        drawn.append(change)
     return _write_files(
         folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
     )

@@ -35,7 +35,7 @@ class WithSettings(nn.Module):
             refuse_names_of_others(type(self).__name__, settings, known)
             init(self, *given, **settings)
 
-        cls.__init__ = checked  # type: ignore[method-assign]
+        setattr(cls, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -147,8 +147,8 @@ def _read_part(part: str, options: dict[str, Any], of_layer: dict[str, Any]) -> 
 def describe(entry: Scheme) -> SchemeDescription:
     """Return the facts of an entry without what builds it, as `schemes --json` prints them."""
     facts = {field.name: getattr(entry, field.name) for field in fields(SchemeFacts)}
-    derived = {"shift_invariance": entry.shift_invariance, "length": entry.length, "bibtex": entry.bibtex}
-    return SchemeDescription(**facts, **derived)
+    facts |= {name: getattr(entry, name) for name in ("shift_invariance", "length", "bibtex")}
+    return SchemeDescription(**facts)
 
 
 def _built(
