@@ -41,8 +41,8 @@ def measure(
         list[str] | None,
         typer.Argument(
             metavar="CASE",
-            help="rotary, lookup, token-step, attention, window, position-table, decoding, neighbors, start, training; "
-            "all.",
+            help="rotary, lookup, token-step, attention, window, position-table, decoding, loss, neighbors, start, "
+            "training; all.",
         ),
     ] = None,
     quick: Annotated[

@@ -21,6 +21,7 @@ PACKAGES = (
     "torchtune",
     "fbgemm-gpu-cpu",
     "liger-kernel",
+    "cut-cross-entropy",
     "flash-attn",
     "gensim",
 )

@@ -22,6 +22,7 @@ IN_FIGURE = {
     "window": "float32, 8,192 tokens, window 512, forward",
     "position-table": "131,072 positions, 64 pairs",
     "decoding": "float32, 4,095 keys in the cache",
+    "loss": "float32, 128,256 rows",
     "training": "2 threads",
 }
 """The variant of each case that the figure shows."""
@@ -57,7 +58,7 @@ HOW = """## What is measured, and how
 
 The input layer is bound by memory bandwidth, so **the limit** of most cases is a copy of as many bytes as must be read
 and written, into a tensor that exists already. Attention has PyTorch's attention without a bias as its limit;
-decoding, starting and training are compared with plain PyTorch or Python. A ratio of 1 is the limit.
+decoding, losses, starting and training are compared with plain PyTorch or Python. A ratio of 1 is the limit.
 
 - **Interleaved.** All candidates of a variant run in one process, once in every round, beside the limit, in an order
   that changes. The ratio is the median over rounds of the time divided by the limit's time *of the same round*, with
@@ -84,7 +85,8 @@ LEFT_OUT = """## Packages without a row
   extra; where it does import, its row is measured.
 - **fbgemm-gpu-cpu** is measured where it is installed: `pip install fbgemm-gpu-cpu==1.8.0`. Each of its
   versions is built for certain versions of PyTorch, so it is in no extra. On a CPU it has no Adam.
-- **liger-kernel** and **flash-attn** have kernels for GPUs only, and are measured there if they are installed.
+- **liger-kernel**, **cut-cross-entropy** and **flash-attn** have kernels for GPUs only, and are measured there if they
+  are installed.
 - **flex_attention** has no backward on the CPU; there its row is forward only.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.cases import decoding, neighbors, start, token_step, training, window
+from benchmarks.cases import decoding, loss, neighbors, start, token_step, training, window
 from benchmarks.records import CandidateRecord, Results, VariantRecord
 from benchmarks.timing import ratios
 
@@ -184,6 +184,11 @@ def _extra(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
     return None if other is None or other <= limit else max(0.0, mine - limit) / (other - limit)
 
 
+def _peak_than(target: Target, rows: Rows, variant: VariantRecord) -> float | None:
+    mine, other = rows[target.candidate]["peak"], rows[target.against]["peak"]
+    return None if mine is None or not other else mine / other
+
+
 def _times(value: float) -> str:
     return f"{value:.3g} x"
 
@@ -223,6 +228,7 @@ KINDS: Mapping[str, Kind] = {
     "seconds": Kind("<= {bound}", _seconds, as_seconds),
     "error": Kind("error <= {bound}", _error, _small),
     "peak": Kind("peak <= {bound} the bytes of q and k (outputs and gradients, no copy kept)", _peak, _times),
+    "peak than": Kind("peak <= {bound} of that of {against}", _peak_than, _percent),
     "extra": Kind("memory beyond the limit's <= {bound} one table of all pairs", _extra, _times),
     "share": Kind("memory beyond the limit's <= {bound} of that of {against}", _extra, _percent),
 }
@@ -303,6 +309,9 @@ ON_CPU: tuple[Target, ...] = (
     Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
     Target("decoding", "float.*|bfloat.*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_BY_SLICES),
     Target("decoding", "a step .*", "whatwhere", "slower", 1.15),
+    Target("loss", ".*, 128,256 rows", "whatwhere", "slower", 1.05),
+    Target("loss", ".*, 8,192 rows", "whatwhere", "slower", 1.1),
+    Target("loss", ".*, 128,256 rows", "whatwhere", "peak than", 0.15, loss.PLAIN),
     Target(
         "neighbors", ".* queries, .*", "whatwhere", "faster", 15.0, neighbors.GENSIM, regime="fresh", floor=_PRODUCT
     ),

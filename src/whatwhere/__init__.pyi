@@ -29,6 +29,7 @@ from whatwhere.studio.export import export as export
 from whatwhere.studio.export import show as show
 from whatwhere.what import text as text
 from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
+from whatwhere.what.loss import linear_cross_entropy as linear_cross_entropy
 from whatwhere.what.model_tables import FactorizedEmbedding as FactorizedEmbedding
 from whatwhere.what.model_tables import PerLayerEmbedding as PerLayerEmbedding
 from whatwhere.what.model_tables import ValueEmbedding as ValueEmbedding

@@ -29,6 +29,7 @@ _ELSEWHERE = {
     "ww.TokenEmbedding(num_embeddings, embedding_dim)": "embedding embeddings tokenembeddings wordembedding",
     "here(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
     " scaleddotproductattention",
+    "ww.linear_cross_entropy(hidden, weight, targets)": "crossentropy fusedlinearcrossentropy linearcrossentropyloss",
     "positions.mask() of ww.Positions": "mask causalmask paddingmask attentionmask",
     "where.cache() of a layer, or ww.caches.of(past_key_values, model) of transformers": "cache dynamiccache"
     " staticcache slidingwindowcache keyvaluecache keyvalues",

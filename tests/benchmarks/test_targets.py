@@ -49,6 +49,7 @@ def results(quick: bool = False) -> dict[str, Any]:
         ("peak", "", "pooled", 15.0),
         ("extra", "", "pooled", 5.0),
         ("share", "peer", "pooled", 0.05),
+        ("peak than", "peer", "pooled", 1500 / 11_000),
     ],
 )
 def test_the_number_is_that_of_the_text(

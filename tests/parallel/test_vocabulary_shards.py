@@ -14,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import whatwhere as ww
+from benchmarks.memory import peak
+from whatwhere.kernels import linear_cross_entropy as kernel
 from whatwhere.parallel import VocabularyParallel, VocabularyShards, shard_vocabulary, vocabulary_cross_entropy
 
 from .processes import on_ranks
@@ -185,3 +187,76 @@ def test_styles_starts_refusals_and_a_tied_table_as_a_unit_of_fsdp(tmp_path: Pat
         for error, words in zip(refused, ("Shard it once", "RowAdamW after", "mesh has 2", "same weight"), strict=True):
             assert words in error
         assert losses == pytest.approx(wanted, abs=3e-6)
+
+
+def computed(table: ww.TokenEmbedding, hidden: Tensor, targets: Tensor) -> list[Tensor]:
+    """Return losses, log-probabilities and most likely tokens of a table, and their gradients."""
+    settings: tuple[dict[str, Any], ...] = (
+        {},
+        {"reduction": "none", "softcap": 1.5},
+        {"reduction": "sum", "z_loss": 0.1, "label_smoothing": 0.2},
+    )
+    calls = [lambda h, how=how: table.loss(h, targets, **how) for how in settings]
+    calls += [lambda h: table.log_probs(h, targets.clamp(min=0)), lambda h: table.top(h, 3)[0]]
+    found: list[Tensor] = [table.top(hidden, 3)[1]]
+    for call in calls:
+        leaf = hidden.clone().requires_grad_()
+        table.weight.grad = None
+        result = call(leaf)
+        (result * torch.linspace(0.5, 2, result.numel()).to(result).view_as(result)).sum().backward()
+        weight: Any = table.weight.grad
+        assert leaf.grad is not None
+        found += [result.detach(), leaf.grad, weight.full_tensor() if hasattr(weight, "full_tensor") else weight]
+    return found
+
+
+def in_parts(dtype: torch.dtype, room: int) -> list[Any]:
+    """Return what shards and whole tables of each case compute, errors, and bytes beyond those at the start."""
+    kernel._ROOM["cpu"] = room  # of this process alone
+    found = []
+    for vocab_size, padding_idx, _ in CASES:
+        torch.manual_seed(vocab_size)
+        tables = [ww.TokenEmbedding(vocab_size, DIM, padding_idx, init=1.0, dtype=dtype) for _ in range(2)]
+        tables[1].load_state_dict(tables[0].state_dict())
+        hidden, targets = torch.randn(2, 9, DIM).to(dtype), torch.randint(vocab_size, (2, 9))
+        targets[0, 3:5], targets[1, 0] = -100, vocab_size - 1
+        shards = shard_vocabulary(tables[1], mesh_of_all())
+        found.append((computed(tables[0], hidden, targets), computed(shards, hidden, targets)))
+    rank = torch.distributed.get_rank()
+    wrong = (torch.tensor([[1, 97]]), torch.tensor([[0.5, 1.0]]), torch.tensor([[1, 2 + rank]]))
+    errors = [said(shards.loss, torch.zeros(1, 2, DIM, dtype=dtype), each) for each in wrong]
+    large = shard_vocabulary(ww.TokenEmbedding(60_000, DIM), mesh_of_all())
+    hidden, targets = torch.randn(1000, DIM), torch.randint(60_000, (1000,), generator=torch.Generator().manual_seed(1))
+    return [found, errors, peak(lambda: large.loss(hidden, targets).backward())]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dtype"), [(2, torch.float32), pytest.param(4, torch.bfloat16, marks=pytest.mark.slow)]
+)
+def test_shards_have_the_loss_of_the_table_and_never_their_logits_of_all_tokens(
+    ranks: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for cases, errors, used in on_ranks(ranks, tmp_path / "ranks", in_parts, dtype, 8 << 20):
+        for table, shards in cases:
+            assert len(table) == 16
+            for wanted, found in zip(table, shards, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        for error, words in zip(errors, ("target 97 at 1", "whole numbers", "targets differ"), strict=True):
+            assert error.startswith("TokenError")
+            assert words in error
+        assert used is None or used < (60_000 // ranks) * 1000 * 4 // 2  # half the logits of a process
+
+
+def of_a_unit(sharded: bool, dtype: torch.dtype) -> list[Tensor]:
+    torch.manual_seed(0)
+    table = ww.TokenEmbedding(97, DIM, 3, init=1.0, dtype=dtype)
+    hidden, targets = torch.randn(2, 9, DIM).to(dtype), torch.randint(97, (2, 9))
+    return computed(fully_shard(table, mesh=mesh_of_all()) if sharded else table, hidden, targets)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_table_that_is_a_unit_of_fully_shard_has_its_loss(dtype: torch.dtype, tmp_path: Path) -> None:
+    wanted = of_a_unit(False, dtype)
+    for found in on_ranks(2, tmp_path / "ranks", of_a_unit, True, dtype):
+        torch.testing.assert_close(found, wanted, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)

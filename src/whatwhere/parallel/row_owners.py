@@ -1,6 +1,6 @@
 """A token table whose rows live on their owners, for processes with batches of their own (data parallelism)."""
 
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import torch
 from jaxtyping import Float, Integer
@@ -78,6 +78,9 @@ class RowOwners(TokenEmbedding):
         Raises:
             SettingError: If it is called.
         """
+        self._project(hidden)
+
+    def _project(self, hidden: Tensor, ids: Tensor | None = None) -> NoReturn:
         raise SettingError(
             "rows that live on their owners are not an output projection: its gradient has every row.\n"
             "Give the model an output projection of its own, or tie a table under shard_vocabulary or fully_shard."

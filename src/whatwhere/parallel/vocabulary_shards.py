@@ -2,23 +2,25 @@
 
 import gc
 from math import prod
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
+from torch.nn import functional as F
 
 from whatwhere.checks import require_choice
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import shard_offsets
 from whatwhere.kernels.embedding import scaled
-from whatwhere.parallel.mesh import alike_everywhere, replicated, summed
-from whatwhere.tensor_checks import require_ids, require_range
+from whatwhere.kernels.linear_cross_entropy import loss_of, wide
+from whatwhere.parallel.mesh import alike_everywhere, gathered, replicated, summed
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import TokenEmbedding, logits, lookup
+from whatwhere.what.loss import Projection, require_targets
 
 
 @final
@@ -69,7 +71,8 @@ class VocabularyShards(TokenEmbedding):
             hidden: vectors of the last layer, the same on all processes of the mesh.
 
         Returns:
-            Logits as a DTensor, sharded by tokens: for `vocabulary_cross_entropy`, or `full_tensor()`.
+            Logits as a DTensor, sharded by tokens: for `vocabulary_cross_entropy`, or `full_tensor()`. Those of the own
+            rows are in memory; `loss`, `log_probs` and `top` make a part of them at a time.
 
         Raises:
             ShapeError: If the vectors have another dim.
@@ -78,6 +81,24 @@ class VocabularyShards(TokenEmbedding):
             self.keeper.before_readout()
         first, weight = self._own_rows()
         return sharded_logits(hidden, weight, self.num_embeddings, self.mesh, self._own_padding(first, weight))
+
+    def joined_numbers(self, numbers: Float[Tensor, "tokens numbers"]) -> Float[Tensor, "tokens numbers"]:
+        """Return what a loss depends on, of all rows: log-sum-exp, and sums of logits, of which ids have one addend."""
+        return _joined(numbers, self.mesh)
+
+    def gathered_top(self, logits: Float[Tensor, "tokens k"], ids: Integer[Tensor, "tokens k"]) -> Tensor:
+        """Return the ids of the largest logits of all processes, (tokens, k), of those of each."""
+        logits, ids = (gathered(each, 1, self.mesh) for each in (logits, ids))
+        return ids.gather(1, logits.topk(ids.shape[1] // self.mesh.size())[1])
+
+    def _project(self, hidden: Float[Tensor, "tokens dim"], ids: Tensor | None = None) -> Projection:
+        if ids is not None and not alike_everywhere(ids, self.mesh):
+            raise differing("targets", "has the logits of")
+        if self.keeper is not None:
+            self.keeper.before_readout()
+        first, weight = self._own_rows()
+        padding = self._own_padding(first, weight)
+        return Projection(replicated(hidden, self.mesh), weight, None, padding, first, self)
 
     def extra_repr(self) -> str:
         """Return the settings, for `repr`."""
@@ -223,52 +244,23 @@ def vocabulary_cross_entropy(
             f"{tuple(targets.shape)}.\nPass one target for each vector."
         )
     vocab_size, flat = logits.shape[-1], targets.flatten().long()
-
-    def outside(value: int, slot: tuple[int, ...]) -> TokenError:
-        return TokenError(
-            f"target {value} at {slot[0]} is outside the vocabulary, which has {vocab_size} tokens "
-            f"(0..{vocab_size - 1}).\nPass tokens of this table, or ignore_index."
-        )
-
     if not alike_everywhere(flat, logits.device_mesh):
         raise differing("targets", "has the logits of")
     counted = flat != ignore_index
-    require_range(torch.where(counted, flat, 0), vocab_size, outside)
-    offsets = shard_offsets(logits)
+    require_targets(torch.where(counted, flat, 0), vocab_size)
+    offsets, local = shard_offsets(logits), logits.to_local().flatten(0, -2)
     assert offsets is not None
-    group = logits.device_mesh.get_group()
-    local = logits.to_local().flatten(0, -2)
-    loss: Tensor = _CrossEntropy.apply(local, flat - offsets[-1], counted, group, reduction)  # type: ignore[no-untyped-call]
-    return loss
+    own = (flat >= offsets[-1]) & (flat < offsets[-1] + local.shape[1])
+    # One more column, below all logits: also processes without rows have a log-sum-exp.
+    z = F.pad(local.to(wide(local.dtype)), (0, 1), value=-torch.inf)
+    picked = torch.where(own, z.gather(1, torch.where(own, flat - offsets[-1], 0)[:, None])[:, 0], 0)
+    numbers = torch.stack([z.logsumexp(1), torch.zeros_like(picked), picked], 1)
+    losses = loss_of(_joined(numbers, logits.device_mesh), vocab_size)[counted]
+    return losses.mean() if reduction == "mean" else losses.sum()
 
 
-class _CrossEntropy(torch.autograd.Function):
-    """The loss of own logits, whose gradient is softmax - one-hot; that of the mean is divided by the count."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, counted: Tensor, group: Any, reduction: str) -> Tensor:
-        reduce = torch.distributed.ReduceOp
-        own = (targets >= 0) & (targets < logits.shape[1]) & counted
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        maximum = torch.cat([wide, wide.new_full((len(wide), 1), -torch.inf)], 1).amax(1)
-        torch.distributed.all_reduce(maximum, reduce.MAX, group=group)
-        shifted = wide - maximum[:, None]
-        sums = shifted.new_zeros(2, len(shifted))
-        sums[1, own] = shifted[own, targets[own]]
-        softmax = shifted.exp_()
-        sums[0] = softmax.sum(1)
-        torch.distributed.all_reduce(sums, group=group)
-        softmax /= sums[0][:, None]
-        ctx.save_for_backward(softmax, targets, own, counted)
-        ctx.dtype, ctx.mean = logits.dtype, reduction == "mean"
-        losses: Tensor = (sums[0].log() - sums[1])[counted]
-        return losses.mean() if ctx.mean else losses.sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        softmax, targets, own, counted = ctx.saved_tensors
-        share = counted * (gradients[0] / counted.sum() if ctx.mean else gradients[0])
-        gradient = softmax * share[:, None]
-        gradient[own, targets[own]] -= share[own]
-        return gradient.to(ctx.dtype), None, None, None, None
+def _joined(numbers: Tensor, mesh: DeviceMesh) -> Tensor:
+    largest = numbers[:, :1].detach().clone()
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=mesh.get_group())
+    sums = summed(torch.cat([(numbers[:, :1] - largest).exp(), numbers[:, 1:]], 1), mesh)
+    return torch.cat([largest + sums[:, :1].log(), sums[:, 1:]], 1)

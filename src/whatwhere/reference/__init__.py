@@ -4,7 +4,7 @@ The library is tested against these files, and they can be read as a textbook. T
 each index of the formula. Gradients are here where a table collects them: of a lookup, of the tied output projection
 and of learned positions. In these g is dL/dy of the output y, and L any scalar loss.
 
-    what           the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
+    what           the token table: lookup, output projection, its loss, and AdamW with the updates of skipped rows
     token_tables   what, beyond one table: by layer, hashed n-grams, factorized, added to values
     frequencies    radians per position of each pair of features, and the RoPE scalings
     input          door 1, added to the token's vector; tables of positions resized
@@ -87,6 +87,7 @@ from whatwhere.reference.token_tables import ngram_row as ngram_row
 from whatwhere.reference.token_tables import ngram_rows as ngram_rows
 from whatwhere.reference.token_tables import per_layer as per_layer
 from whatwhere.reference.what import adamw as adamw
+from whatwhere.reference.what import cross_entropy as cross_entropy
 from whatwhere.reference.what import lookup as lookup
 from whatwhere.reference.what import lookup_gradient as lookup_gradient
 from whatwhere.reference.what import readout as readout

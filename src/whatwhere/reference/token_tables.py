@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from whatwhere.reference.checks import Array, arrays, require_rows, require_shape
+from whatwhere.reference.what import lookup, readout
 
 
 @arrays(weight=3, ids=..., x=..., projection=3, norm=1)
@@ -116,12 +117,7 @@ def factorized(a: Array, b: Array, ids: Array) -> Array:
     Raises:
         IndexError: If an id is not a row of the table.
     """
-    require_rows("id", ids, a.shape[0])
-    out = np.zeros((*ids.shape, b.shape[1]))
-    for slot in np.ndindex(ids.shape):
-        for rank in range(a.shape[1]):
-            out[slot] += a[ids[slot], rank] * b[rank]
-    return out
+    return readout(lookup(a, ids), b.T)
 
 
 @arrays(hidden=..., a=2, b=2)
@@ -132,12 +128,7 @@ def factorized_readout(hidden: Array, a: Array, b: Array) -> Array:
 
     hidden: h, (..., dim); a, b: as in factorized. The result has the shape (..., vocab_size).
     """
-    logits = np.zeros((*hidden.shape[:-1], a.shape[0]))
-    for slot in np.ndindex(hidden.shape[:-1]):
-        for token in range(a.shape[0]):
-            for rank in range(a.shape[1]):
-                logits[slot][token] += float(np.dot(hidden[slot], b[rank])) * a[token, rank]
-    return logits
+    return readout(readout(hidden, b), a)
 
 
 @arrays(values=3, weight=3, ids=1)

@@ -30,9 +30,7 @@ def lookup(weight: Array, ids: Array, scale: float = 1.0) -> Array:
                [0.4, 0.5]])
     """
     require_rows("id", ids, weight.shape[0])
-    out = np.zeros((*ids.shape, weight.shape[1]))
-    for slot in np.ndindex(ids.shape):
-        out[slot] = scale * weight[ids[slot]]
+    out: Array = scale * weight[ids]
     return out
 
 
@@ -94,18 +92,31 @@ def readout_gradient(g: Array, hidden: Array, weight: Array, padding_idx: int | 
 
     The gradient of a tied table is the sum of this dL/dE and that of lookup_gradient.
 
-    g: (..., vocab_size); hidden, weight, padding_idx: as in readout.
-
-    Returns:
-        dL/dh, (..., dim), and dL/dE, (vocab_size, dim).
+    g: (..., vocab_size); hidden, weight, padding_idx: as in readout. Both have the shapes of h and E.
     """
-    d_hidden, d_weight = np.zeros(hidden.shape), np.zeros(weight.shape)
-    for slot in np.ndindex(hidden.shape[:-1]):
-        for token in range(weight.shape[0]):
-            if token != padding_idx:
-                d_hidden[slot] += g[slot][token] * weight[token]
-                d_weight[token] += g[slot][token] * hidden[slot]
-    return d_hidden, d_weight
+    kept = g * [token != padding_idx for token in range(weight.shape[0])]
+    return kept @ weight, kept.reshape(-1, len(weight)).T @ hidden.reshape(-1, weight.shape[1])
+
+
+@arrays(hidden=..., weight=2, ids=...)
+def cross_entropy(
+    hidden: Array, weight: Array, ids: Array, softcap: float | None = None, z_loss: float = 0.0, smoothing: float = 0.0
+) -> Array:
+    """Compute the loss of each target, of ids.shape, with the logits of readout.
+
+        z[n, v] = cap tanh(<h_n, E[v]> / cap)        lse_n = log sum_v exp z[n, v]
+        loss_n = lse_n - (1 - s) z[n, id_n] - s mean_v z[n, v] + c lse_n^2
+
+    A bias is a column of E, for a feature of h that is 1. softcap: cap, None for none; z_loss: c; smoothing: s.
+    """
+    require_rows("id", ids, weight.shape[0])
+    losses = np.zeros(ids.shape)
+    for slot in np.ndindex(ids.shape):
+        z = readout(hidden[slot], weight)
+        z = z if softcap is None else softcap * np.tanh(z / softcap)
+        lse = np.log(np.sum(np.exp(z)))
+        losses[slot] = lse - (1 - smoothing) * z[ids[slot]] - smoothing * np.mean(z) + z_loss * lse**2
+    return losses
 
 
 @arrays(p=..., m=..., v=..., g=...)

@@ -1,6 +1,5 @@
 """The token table: a vector for each token, which is the input layer's *what*."""
 
-import sys
 from collections.abc import Callable
 from math import frexp, ldexp, sqrt
 from typing import Any, Literal, Protocol
@@ -17,6 +16,7 @@ from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
 from whatwhere.tensor_checks import require_generator, require_ids, require_range
+from whatwhere.what.loss import OutputProjection, Projection, forward_method
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -44,7 +44,7 @@ class _EmbedScale:
         return own if own is not None else 1.0 if table.factor is None else table.factor
 
 
-class TokenEmbedding(nn.Embedding):
+class TokenEmbedding(OutputProjection, nn.Embedding):
     """Store one vector for each token; look rows up, and compute logits with the same weight.
 
         x_i = s E[id_i]        logits = h E^T        E: (num_embeddings, embedding_dim)
@@ -53,9 +53,9 @@ class TokenEmbedding(nn.Embedding):
     the weight with the output projection is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
 
     It is an nn.Embedding, with its arguments and attributes, so code that looks for one accepts it: resizing in
-    transformers, adapters, tensor parallelism. What differs: `init` and `scale`, `readout`, the options that are
-    refused below, and ids that are checked, exactly on the CPU, on the device elsewhere. Gradients of repeated tokens
-    are summed in float32 also where E is bfloat16 or float16.
+    transformers, adapters, tensor parallelism. What differs: `init` and `scale`, `readout` and, without a tensor of all
+    logits, `loss`, `log_probs` and `top`, the options that are refused below, and ids that are checked, exactly on the
+    CPU, on the device elsewhere. Gradients of repeated tokens are summed in float32 also for bfloat16 or float16.
 
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
@@ -258,18 +258,21 @@ class TokenEmbedding(nn.Embedding):
     def sparse(self, sparse: bool) -> None:
         _refuse(sparse=sparse)
 
+    @forward_method
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Compute logits, with the table as the output projection: <hidden, E[token]>; zero for the padding token.
 
         Raises:
             ShapeError: If the vectors have another dim.
         """
-        if hasattr(self, "_get_fsdp_state") and "readout" not in vars(self):  # a unit of fully_shard by itself
-            sys.modules["torch.distributed.fsdp"].register_fsdp_forward_method(self, "readout")
-            return self.readout(hidden)
         if self.keeper is not None:
             self.keeper.before_readout()
         return logits(hidden, self.weight, self.padding_idx)
+
+    def _project(self, hidden: Float[Tensor, "tokens dim"], ids: Tensor | None = None) -> Projection:
+        if self.keeper is not None:
+            self.keeper.before_readout()
+        return Projection(hidden, self.weight, padding_idx=self.padding_idx)
 
     def _traced(self, ids: Any) -> Any:
         """Return what torch.fx records: a call of this module, as of nn.Embedding; the lookup, if all is this table."""

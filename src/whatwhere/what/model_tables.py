@@ -13,10 +13,11 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import reset_linear
 from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
+from whatwhere.what.loss import OutputProjection, Projection
 
 
 @final
-class FactorizedEmbedding(nn.Module):
+class FactorizedEmbedding(OutputProjection, nn.Module):
     """Store a narrow vector for each token and project it to the dim of the model: a table of low rank, E = A B.
 
         x_i = B^T a_(id_i) + b        logits = (h B^T) A^T        A: (num_embeddings, token_dim), B: (token_dim, dim)
@@ -83,12 +84,18 @@ class FactorizedEmbedding(nn.Module):
         Raises:
             ShapeError: If the vectors have another dim.
         """
+        return self.tokens.readout(self._narrow(hidden))
+
+    def _project(self, hidden: Float[Tensor, "tokens dim"], ids: Tensor | None = None) -> Projection:
+        return self.tokens._project(self._narrow(hidden), ids)
+
+    def _narrow(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape token_dim"]:
         if hidden.shape[-1] != self.projection.out_features:
             raise ShapeError(
                 f"readout needs vectors of shape (..., {self.projection.out_features}), but got "
                 f"{tuple(hidden.shape)}.\nPass those of the last layer."
             )
-        return self.tokens.readout(hidden @ self.projection.weight)
+        return hidden @ self.projection.weight
 
 
 @final

@@ -1,0 +1,302 @@
+"""Loss and log-probabilities of an output projection, without a tensor of all logits.
+
+1,024 tokens have 525 MB of logits for 128,256 rows, as much again for their softmax, and again for their gradient.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+
+from whatwhere.checks import require_choice, require_positive, require_whole
+from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.kernels.linear_cross_entropy import SumByTokens, largest_logits, loss_of, numbers_by_rows, wide
+from whatwhere.tensor_checks import require_ids, require_range
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Reduction = Literal["mean", "sum", "none"]
+
+
+class Projection(NamedTuple):
+    """An output projection and the vectors that it reads; `shards` is the table of which its rows are a part.
+
+    `bias` and `padding_idx` are those of the part, whose first row has the id `first`.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    padding_idx: int | None = None
+    first: int = 0
+    shards: Any = None
+
+
+def forward_method(method: Method) -> Method:
+    """Make a method of a unit of `fully_shard` gather its parameters, as `forward` does."""
+
+    @wraps(method)
+    def run(self: Any, *args: Any, **settings: Any) -> Any:
+        name = method.__name__
+        if hasattr(self, "_get_fsdp_state") and name not in vars(self):
+            sys.modules["torch.distributed.fsdp"].register_fsdp_forward_method(self, name)
+            return getattr(self, name)(*args, **settings)
+        return method(self, *args, **settings)
+
+    return cast(Method, run)
+
+
+class OutputProjection:
+    """What a table that is the output projection computes beside `readout`, without a tensor of all logits."""
+
+    _project: Callable[..., Projection]  # of vectors (tokens, dim), and the ids whose logits are read, or None
+
+    @forward_method
+    def loss(
+        self,
+        hidden: Float[Tensor, "*shape dim"],
+        targets: Integer[Tensor, "*targets"],
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+        softcap: float | None = None,
+        z_loss: float = 0.0,
+        label_smoothing: float = 0.0,
+    ) -> Float[Tensor, "*losses"]:
+        """Compute the cross-entropy of `readout(hidden)`: `linear_cross_entropy` has the arguments and errors.
+
+        Examples:
+            >>> from whatwhere import TokenEmbedding
+            >>> tokens, hidden, targets = TokenEmbedding(50, 8), torch.randn(5, 8), torch.tensor([3, 49, -100, 0, 3])
+            >>> torch.allclose(tokens.loss(hidden, targets), F.cross_entropy(tokens.readout(hidden), targets))
+            True
+        """
+        project = partial(self._project, ids=targets)
+        return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
+
+    @forward_method
+    def log_probs(
+        self, hidden: Float[Tensor, "*shape dim"], ids: Integer[Tensor, "*ids"], softcap: float | None = None
+    ) -> Float[Tensor, "*ids"]:
+        """Compute log-probabilities of tokens, with gradients.
+
+        Args:
+            hidden: vectors of the last layer, (..., dim).
+            ids: a token for each vector, (...), or several, (..., k).
+            softcap: as in `linear_cross_entropy`, whose errors these are too.
+
+        Returns:
+            The shape of ids, in float32 at least.
+        """
+        require_ids(ids)
+        shape = hidden.shape[:-1]
+        if ids.shape != shape and ids.shape[:-1] != shape:
+            raise _mismatch("ids", ids, hidden)
+        p = self._project(hidden.reshape(-1, hidden.shape[-1]), ids)
+        flat = ids.reshape(len(p.hidden), 1 if ids.shape == shape else ids.shape[-1])
+        numbers = _numbers(p, require_targets(flat, _vocab_size(p), "id"), softcap)
+        return (numbers[:, 2:] - numbers[:, :1]).reshape(ids.shape)
+
+    @forward_method
+    def top(
+        self, hidden: Float[Tensor, "*shape dim"], k: int, softcap: float | None = None
+    ) -> tuple[Float[Tensor, "*shape k"], Integer[Tensor, "*shape k"]]:
+        """Return the log-probabilities of the k most likely tokens, which have gradients, and their ids.
+
+        Raises:
+            ShapeError: If k is more than the tokens of the vocabulary; the other errors are those of `log_probs`.
+
+        Examples:
+            >>> from whatwhere import TokenEmbedding
+            >>> log_probs, ids = TokenEmbedding.from_weight(torch.eye(3)).top(torch.tensor([1.0, 3.0, 2.0]), k=2)
+            >>> ids
+            tensor([1, 2])
+        """
+        require_whole("top", k=k)
+        p = self._project(hidden.reshape(-1, hidden.shape[-1]))
+        if k > _vocab_size(p):
+            raise ShapeError(f"top got k={k}, but the vocabulary has {_vocab_size(p)} tokens.\nPass at most as many.")
+        with torch.no_grad():
+            given = _operands(p, softcap)
+            logits, ids = largest_logits(*given, k) if _is_plain(p) else _all_logits(*given).topk(k)
+        ids = ids if p.shards is None else p.shards.gathered_top(logits, ids + p.first)
+        ids = ids.reshape(*hidden.shape[:-1], k)
+        return self.log_probs(hidden, ids, softcap), ids
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "*shape dim"],
+    weight: Float[Tensor, "vocab_size dim"],
+    targets: Integer[Tensor, "*targets"],
+    bias: Float[Tensor, " vocab_size"] | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, "*losses"]:
+    """Compute the cross-entropy of an output projection, and its gradients, without a tensor of all logits.
+
+        z = cap tanh((h E^T + b) / cap)        lse = log sum_v exp z_v
+        loss = lse - (1 - s) z_target - s mean_v z_v + c lse^2
+
+    Equal to F.cross_entropy(F.linear(hidden, weight, bias), targets), of whose logits at most 64 MB (256 MB on a GPU)
+    are in memory. In bfloat16 and float16, also by autocast, all sums and the softmax are in float32, the gradient of
+    the table is rounded once, and the loss is float32; a CPU without such products makes them in float32. For
+    torch.compile it is one operator. Under torch.func, in forward mode, and where weight is a subclass of Tensor,
+    PyTorch's own operations make all logits.
+
+    Args:
+        hidden: h, vectors of the last layer, (..., dim).
+        weight: E, a row for each token.
+        targets: an id for each vector, (...).
+        bias: b.
+        ignore_index: vectors with this target do not count, and cost nothing.
+        reduction: `mean` over the targets that count, NaN if none does; `sum`; or `none`.
+        softcap: cap, such as Gemma 2's 30; None: z = h E^T + b.
+        z_loss: c, such as PaLM's 1e-4, which keeps lse near zero; https://arxiv.org/abs/2204.02311, section 5.
+        label_smoothing: s, 0 to 1, as in F.cross_entropy.
+
+    Returns:
+        A number, or with `none` one for each target, zero where it is ignored; in float32 at least.
+
+    Raises:
+        TokenError: If a target is outside the vocabulary.
+        ShapeError: If there is not one target for each vector, or dim or dtype of hidden and weight differ.
+        SettingError: If a setting is out of range, or for a second derivative, which is not computed.
+
+    Examples:
+        >>> head, hidden, targets = nn.Linear(8, 50), torch.randn(2, 8), torch.tensor([3, 49])
+        >>> loss = linear_cross_entropy(hidden, head.weight, targets, head.bias)
+        >>> torch.allclose(loss, F.cross_entropy(head(hidden), targets))
+        True
+    """
+    project = partial(Projection, weight=weight, bias=bias)
+    return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
+
+
+def _vocab_size(p: Projection) -> int:
+    rows: int = (p.weight if p.shards is None else p.shards.weight).shape[0]
+    return rows
+
+
+def _mismatch(name: str, ids: Tensor, hidden: Tensor) -> ShapeError:
+    return ShapeError(
+        f"vectors of shape {tuple(hidden.shape)} need {name} of shape {tuple(hidden.shape[:-1])}, but got "
+        f"{tuple(ids.shape)}.\nPass one for each vector."
+    )
+
+
+def require_targets(ids: Tensor, vocab_size: int, name: str = "target") -> Tensor:
+    """Return ids as int64; raise TokenError if one is outside the vocabulary, or they are not whole numbers."""
+
+    def outside(value: int, slot: tuple[int, ...]) -> TokenError:
+        return TokenError(
+            f"{name} {value} at {slot[0]} is outside the vocabulary, which has {vocab_size} tokens "
+            f"(0..{vocab_size - 1}).\nPass tokens of this table{', or ignore_index' * (name == 'target')}."
+        )
+
+    require_ids(ids)
+    require_range(ids, vocab_size, outside)
+    return ids.long()
+
+
+def _loss(
+    project: Callable[[Tensor], Projection],
+    hidden: Tensor,
+    targets: Tensor,
+    ignore_index: int,
+    reduction: str,
+    *how: Any,
+) -> Tensor:
+    softcap, z_loss, label_smoothing = how
+    if not 0 <= z_loss < math.inf or not 0 <= label_smoothing <= 1:
+        raise SettingError(
+            f"the loss got {z_loss=} and {label_smoothing=}.\nPass a number of at least 0, and one from 0 to 1."
+        )
+    require_choice("the loss", "reduction", reduction, ("mean", "sum", "none"))
+    if targets.shape != hidden.shape[:-1]:
+        raise _mismatch("targets", targets, hidden)
+    require_ids(targets)
+    p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.reshape(-1).long()
+    counted = ids != ignore_index
+    ids = require_targets(torch.where(counted, ids, 0), _vocab_size(p))[:, None]
+    settings: dict[str, Any] = {"vocab_size": _vocab_size(p), "z_loss": z_loss, "label_smoothing": label_smoothing}
+    kept = None
+    if type(ids) is Tensor and not (ids.is_meta or torch.compiler.is_compiling() or _is_transformed()):
+        kept = counted.nonzero()[:, 0]
+        if len(kept) < len(ids):
+            p, ids = p._replace(hidden=p.hidden[kept]), ids[kept]
+        if reduction != "none" and _is_by_tokens(p):
+            share = 1.0 if reduction == "sum" else 1 / max(1, len(kept))
+            given = *_operands(p, softcap), ids, share, settings
+            total: Tensor = SumByTokens.apply(*given)  # type: ignore[no-untyped-call]
+            return total if len(kept) or reduction == "sum" else total + math.nan  # whose gradient is zero
+    losses = loss_of(_numbers(p, ids, softcap, label_smoothing > 0), **settings)
+    if kept is None:
+        losses = torch.where(counted, losses, 0)
+    elif len(kept) < len(counted):
+        losses = losses.new_zeros(len(counted)).index_put((kept,), losses)
+    if reduction == "none":
+        return losses.reshape(targets.shape)
+    return losses.sum() / counted.sum() if reduction == "mean" else losses.sum()
+
+
+def _is_transformed() -> bool:
+    dual = not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+    return torch._C._are_functorch_transforms_active() or dual
+
+
+def _is_plain(p: Projection) -> bool:
+    if torch.compiler.is_compiling():
+        return True
+    return all(type(each) in (Tensor, nn.Parameter, type(None)) for each in p[:3]) and not _is_transformed()
+
+
+def _is_by_tokens(p: Projection) -> bool:
+    needed = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in p[:3])
+    dtype = _operands(p)[0].dtype
+    return needed and p.shards is None and dtype == p.weight.dtype == wide(dtype) and _is_plain(p)
+
+
+def _operands(p: Projection, softcap: float | None = None) -> tuple[Tensor, Tensor, Tensor | None, int, float]:
+    """Return vectors, of the dtype in which products are rounded, weight, bias, padding row or -1, softcap or 0."""
+    x, weight, device = p.hidden, p.weight, p.hidden.device.type
+    if softcap is not None:
+        require_positive("the loss", softcap=softcap)
+    if x.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"the output projection needs vectors of shape (..., {weight.shape[-1]}), but got {tuple(x.shape)}.\n"
+            "Project them to the dim of the table first."
+        )
+    if device != "meta" and torch.is_autocast_enabled(device) and torch.float64 not in (x.dtype, weight.dtype):
+        x = x.to(torch.get_autocast_dtype(device))
+    elif x.dtype != weight.dtype:
+        raise ShapeError(
+            f"vectors are {x.dtype}, but the output projection is {weight.dtype}.\nPass hidden.to({weight.dtype})."
+        )
+    return x, weight, p.bias, -1 if p.padding_idx is None else p.padding_idx, softcap or 0.0
+
+
+def _all_logits(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, softcap: float) -> Tensor:
+    z = F.linear(x, weight, bias).to(wide(x.dtype))
+    z = softcap * (z / softcap).tanh() if softcap else z
+    return torch.where(torch.arange(z.shape[1], device=z.device) == padding, 0, z)
+
+
+def _numbers(p: Projection, ids: Tensor, softcap: float | None, summed: bool = False) -> Tensor:
+    """Return the numbers of each token, (tokens, 2 + k) for k ids; the sum of its logits may be left out."""
+    x, weight, bias, padding, cap = _operands(p, softcap)
+    ids = ids - p.first  # those of other shards are outside of the own rows
+    if _is_plain(p):
+        numbers: Tensor = numbers_by_rows(x, weight, bias, padding, cap, ids, summed)
+    else:
+        z = _all_logits(x, weight, bias, padding, cap)
+        numbers = torch.cat([z.logsumexp(1)[:, None], z.sum(1)[:, None], z.gather(1, ids)], 1)
+    return numbers if p.shards is None else p.shards.joined_numbers(numbers)
