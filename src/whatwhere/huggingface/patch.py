@@ -14,6 +14,7 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.huggingface import replacements
 from whatwhere.huggingface.replacements import RotaryTables, normed, with_method
+from whatwhere.kernels.deferred_logits import deferring_head
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
 from whatwhere.models.configuration.read import from_huggingface
@@ -140,11 +141,11 @@ class Patch:
             renew()
         self._record(f"{name}.{method}", partial(_restore_method, module, kind, tuple(others), renew))
 
-    def replace_attribute(self, name: str, attribute: str, value: Tensor) -> None:
-        """Put a tensor before a buffer of one module, which is not cast with the model."""
+    def replace_attribute(self, name: str, attribute: str, value: Any) -> None:
+        """Put a value before a buffer or property of one module; a tensor is not cast with the model."""
         module = self.model.get_submodule(name)
         vars(module)[attribute] = value
-        self._record(f"{name}.{attribute}", partial(_forget, module, attribute))
+        self._record(f"{name}.{attribute}".lstrip("."), partial(_forget, module, attribute))
 
     def before(self, name: str, hook: Callable[..., Any]) -> None:
         """Call a function before a module, as `register_forward_pre_hook(..., with_kwargs=True)` does."""
@@ -179,7 +180,7 @@ def _forget(module: nn.Module, *names: str) -> None:
         vars(module).pop(name, None)
 
 
-def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
+def patch(model: nn.Module, *, regime_length: int | None = None, linear_cross_entropy: bool = False) -> Patch:
     """Replace the token table and positions of a loaded Hugging Face model; its outputs stay the same.
 
     Token and position tables are replaced by TokenEmbedding and Learned with the same parameters, so state_dict, tied
@@ -197,6 +198,8 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         regime_length: the length that DynamicNTK and LongRoPE assume. None is the maximum length of each call, to which
             keys in a KV cache are not adapted: set it for generation. (Dynamic frequencies of transformers also keep
             the maximum length of earlier calls until a call is shorter than the original length.)
+        linear_cross_entropy: compute the loss of `labels=` as whatwhere.linear_cross_entropy does; logits are computed
+            when they are first read, before the model is changed. Not under torch.compile.
 
     Returns:
         The patch; its `undo()` restores the model, as does the end of a `with` block.
@@ -205,7 +208,7 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         SettingError: If this is not a Hugging Face model, or is patched or sharded already; or a module does more than
             its replacement would: it has hooks, max_norm, or an overridden forward.
         CheckpointError: If the model type is not supported, or the model does not compute what its configuration
-            states.
+            states; for `linear_cross_entropy`, if it has no plain output projection or another loss than causal models.
 
     Examples:
         >>> from transformers import LlamaConfig, LlamaModel
@@ -241,10 +244,27 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         for name, module in _parts(model, description.model_type):
             _replace(patched, name, module)
         _require_positions(patched)
+        if linear_cross_entropy:
+            patched.replace_method(_causal_head(model), "forward", deferring_head, deferring=False)
+            patched.replace_attribute("", "_loss_function", replacements.causal_loss)
+            patched.before("", replacements.note_labels)
     except Exception:
         patched.undo()
         raise
     return patched
+
+
+def _causal_head(model: Any) -> str:
+    """Return the name of the output projection; CheckpointError unless the loss is that of causal models."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    loss = getattr(getattr(model, "loss_function", None), "__name__", None)
+    paths = [path for path, module in model.named_modules() if module is head]
+    if not paths or type(head) is not nn.Linear or loss != "ForCausalLMLoss":
+        raise CheckpointError(
+            f"logits of {type(model).__name__} cannot be made in parts: {type(head).__name__} makes them, for {loss}.\n"
+            "It needs nn.Linear and ForCausalLMLoss. Patch it without linear_cross_entropy=True."
+        )
+    return paths[0]
 
 
 def _require_positions(patched: Patch) -> None:

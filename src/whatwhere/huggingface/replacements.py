@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from whatwhere.errors import CheckpointError
 from whatwhere.huggingface.attention import RelativeBias
 from whatwhere.huggingface.attention_mask import NAME
+from whatwhere.kernels.deferred_logits import DeferredLogits
 from whatwhere.models.configuration.description import EmbeddingScale
 from whatwhere.position.positions import Positions, positions
 from whatwhere.tensor_checks import readable
 from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.loss import deferred_loss
 from whatwhere.where.input.learned import Learned, rows_at
 from whatwhere.where.input.sinusoidal import Sinusoidal
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -439,3 +441,22 @@ def _reading(scheme: Scheme, **tables: Tensor) -> Scheme:
     copied = type(scheme).__new__(type(scheme))
     vars(copied).update(vars(scheme), _parameters=dict.fromkeys(scheme._parameters), **tables)
     return copied
+
+
+# The loss of a causal model
+
+
+def note_labels(model: Any, args: Any, others: dict[str, Any]) -> None:
+    """Record in the output projection whether this call has labels; without them nothing is deferred."""
+    if not torch.compiler.is_compiling():
+        model.get_output_embeddings().deferring = others.get("labels") is not None
+
+
+def causal_loss(logits: Tensor, labels: Tensor, vocab_size: int, *args: Any, **others: Any) -> Tensor:
+    """Compute transformers' ForCausalLMLoss, in parts where logits are deferred, and nothing else was done to them."""
+    if isinstance(logits, DeferredLogits) and logits.shape[-1] == vocab_size and logits.scale_and_softcap() is not None:
+        return deferred_loss(logits, labels, *args, **others)
+    from transformers.loss.loss_utils import ForCausalLMLoss  # a graph is not broken by it, as by import_module
+
+    loss: Tensor = ForCausalLMLoss(logits, labels, vocab_size, *args, **others)
+    return loss

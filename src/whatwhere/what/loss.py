@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.kernels.deferred_logits import DeferredLogits
 from whatwhere.kernels.linear_cross_entropy import SumByTokens, largest_logits, loss_of, numbers_by_rows, wide
 from whatwhere.tensor_checks import require_ids, require_range
 
@@ -300,3 +301,24 @@ def _numbers(p: Projection, ids: Tensor, softcap: float | None, summed: bool = F
         z = _all_logits(x, weight, bias, padding, cap)
         numbers = torch.cat([z.logsumexp(1)[:, None], z.sum(1)[:, None], z.gather(1, ids)], 1)
     return numbers if p.shards is None else p.shards.joined_numbers(numbers)
+
+
+def deferred_loss(
+    logits: DeferredLogits,
+    labels: Tensor,
+    num_items_in_batch: Any = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """Return the loss of the next tokens as transformers does: the mean, or the sum divided by a number of items."""
+    scale, softcap = logits.scale_and_softcap() or (1.0, None)
+    if shift_labels is None:
+        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    reduction: Reduction = "mean" if num_items_in_batch is None else "sum"
+    hidden, targets = logits.hidden.flatten(0, -2), shift_labels.reshape(-1).to(logits.device)
+    projection = hidden if scale == 1 else hidden * scale, logits.weight, targets, logits.head.bias
+    total = linear_cross_entropy(*projection, ignore_index=ignore_index, reduction=reduction, softcap=softcap)
+    if isinstance(num_items_in_batch, Tensor):
+        num_items_in_batch = num_items_in_batch.to(total.device)
+    return total if num_items_in_batch is None else total / num_items_in_batch
