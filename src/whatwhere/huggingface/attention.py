@@ -19,6 +19,8 @@ from whatwhere.where.attention import Scores, attention, join
 from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
 
+_OF_A_TABLE: dict[str, Any] = {"blocks": None, "block_mask": None, "tabulated": True}  # of a bias that a model gives
+
 _SAID_BY_THE_MASK = (
     "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "input_ids", "num_items_in_batch", "position_ids", "seq_idx",
 )  # fmt: skip
@@ -198,7 +200,7 @@ def _with_sinks(
     elif added.dtype == torch.bool:
         added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
     table = torch.cat([added.expand(shape), sinks.to(dtype).expand(*shape[:3], 1)], dim=-1)
-    widened = Scores(_by_element(table), None, run=False, added=table.to, batch=q.shape[0])
+    widened = Scores(_by_element(table), None, run=False, added=table.to, batch=q.shape[0], **_OF_A_TABLE)
     return widened, F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
 
 
@@ -248,7 +250,7 @@ def _with_bias(scores: Scores, bias: Float[Tensor, "#batch #heads queries keys"]
         return value if element is None else element(b, h, i, j) + value
 
     rows = max(scores.batch, bias.shape[0])
-    return replace(scores, element=both, run=False, added=added, blocks=None, batch=rows)
+    return replace(scores, element=both, run=False, added=added, batch=rows, **_OF_A_TABLE)
 
 
 def _by_element(table: Tensor) -> Rule:

@@ -1,11 +1,12 @@
-"""Attention with bound biases and masks: the only module that calls SDPA and FlexAttention.
+"""Attention with bound biases and masks: the only module that chooses among SDPA, FlexAttention and our blocks.
 
     y_i = sum_j softmax_j( <q_i, k_j> * scale + element(h, i, j) ) v_j        over the keys that i may attend to
 
 Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
-scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without any visible key (padding) is zero.
-A sink adds exp(s_h) to the denominator of the softmax, for each head h. Each engine also returns the logarithms of the
-sums of exp(score), by which outputs over several blocks of keys are merged, exactly into those over all keys:
+scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without
+any visible key (padding) is zero. A sink adds exp(s_h) to the denominator of the softmax, for each head h. Each engine
+also returns the logarithms of the sums of exp(score), by which outputs over several blocks of keys are merged, exactly
+into those over all keys:
 
     y_i = sum_n exp(l_in - l_i) y_in        l_i = log sum_n exp(l_in)        l_in = log sum_j exp(s_ij), of block n
 
@@ -15,6 +16,9 @@ y_in = 0. A sink s is one more term of the sum, and has no value: it multiplies 
 For long sequences on the CPU, `sdpa` needs no dense bias: one that depends on the distance alone is a strided view, and
 any other is computed for one chunk of queries at a time, and again in the backward pass. Both skip keys outside of a
 window.
+
+On a GPU, `auto` makes no table of all pairs: from as many pairs as 512 tokens have, it takes FlexAttention, compiled,
+where bias and mask read positions and parameters alone, and chunks of queries elsewhere.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,12 +36,13 @@ from torch.utils.checkpoint import checkpoint
 
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.kernels.backend import disabled, full_precision
+from whatwhere.kernels.backend import disabled, full_precision, is_exporting
 from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
 from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
+from whatwhere.where import flex_attention
 from whatwhere.where.head_shards import OfHeads
-from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate
+from whatwhere.where.score_bias import Element, as_finite, tabulate
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -56,6 +61,8 @@ _ON_GPU = 1 << 6
 """How many times larger both are on a GPU, where many small steps cost more than memory."""
 _ROWS_OF_WINDOW = 128
 """Queries of a chunk with a window, at least; more than half of the window would read many masked keys."""
+_MIN_ROWS_ON_GPU = 128
+"""Queries from which FlexAttention is taken on a GPU; a step of decoding has a row of a table, not all pairs."""
 
 
 class Sink(OfHeads):
@@ -116,7 +123,8 @@ class Scores:
         batch: batch size of the table; 1 where all sequences share it.
         visible: (first, last) -> the slots of the keys that these queries may see, and perhaps others; None for all.
         reach: how many keys a query sees at most, where a window limits them.
-        block_mask: returns the mask in FlexAttention's form, where layers share it.
+        block_mask: returns the mask in FlexAttention's form, where bias and mask depend on positions alone.
+        tabulated: whether the bias was given as a table of all pairs, so that another one is no matter.
     """
 
     element: Element | None
@@ -128,6 +136,7 @@ class Scores:
     visible: Callable[[int, int], slice | Tensor] | None = None
     reach: int | None = None
     block_mask: "Callable[[], BlockMask | None] | None" = None
+    tabulated: bool = False
 
     def numbers(self, q: Tensor, k: Tensor, by_head: bool = False) -> int:
         """Return the number of elements of the table, which has one for each head where there is a bias or a sink."""
@@ -156,8 +165,8 @@ def attention(
     """Compute scaled dot-product attention with a bias and mask, which are already bound to positions.
 
     With softcap c, a scaled score s becomes c tanh(s / c) before the bias is added (Gemma 2). The engine `auto` is
-    sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which PyTorch's kernels have no
-    rule.
+    sdpa, or flex for long sequences on a GPU, or dense under transforms of torch.func and forward-mode derivatives, for
+    which PyTorch's kernels have no rule.
 
     The outputs are of the dtype of q. Where dtypes differ, the widest is used for the computation. On the CPU a bias is
     added in float32 at least, also to 16-bit queries; on other devices sdpa needs it in their dtype.
@@ -217,12 +226,39 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
     if engine == "flex":
-        return _flex(q, k, v, scores, how)
+        results: _Results = _flex(q, k, v, scores, how)
+        return results
+    if engine == "auto" and _is_long_on_gpu(q, k) and (fused := _without_table(q, k, v, scores, how)) is not None:
+        return fused
     if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
-        q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
+        q, k, v = _by_autocast(q, k, v)
         with full_precision(q.device):  # autocast would round the bias too
             return _with_bias(q, k, v, scores, how)
     return _with_bias(q, k, v, scores, how)
+
+
+def _is_long_on_gpu(q: Tensor, k: Tensor) -> bool:
+    """Return whether these are so many pairs that none of their tables is made on a GPU."""
+    if not flex_attention.is_on_gpu(q) or is_exporting():  # sizes are not read: a trace would depend on them
+        return False
+    return q.shape[2] >= _MIN_ROWS_ON_GPU and q.shape[2] * k.shape[2] >= _MIN_BLOCKWISE**2
+
+
+def _by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values in the dtype of autocast, where it is on."""
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
+        q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
+    return q, k, v
+
+
+def _without_table(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results | None:
+    """Compute it on a GPU by a kernel without a table; None where there is none for it."""
+    q, k, v = _by_autocast(q, k, v)
+    if scores.block_mask is None or how.dropout or not (torch.compiler.is_compiling() or _is_eager(q, k, v)):
+        return None
+    # Its gradients of what a formula reads are sums in any order.
+    ordered = scores.element is not None and torch.is_grad_enabled() and torch.are_deterministic_algorithms_enabled()
+    return None if ordered or not flex_attention.serves(q, k, v) else _flex(q, k, v, scores, how, surely=False)
 
 
 def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
@@ -238,7 +274,7 @@ def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _R
     if _is_eager(q, k, v):  # asked first: a traced program would be bound to the side of a limit that its sizes are on
         most = _MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU
         large = scores.numbers(q, k, how.sink is not None or how.softcap is not None) > most
-        if large or scores.skips(q, k):
+        if large or scores.skips(q, k) or (_is_long_on_gpu(q, k) and not scores.tabulated):
             return _in_chunks(q, k, v, scores, how)
     return _with_table(q, k, v, scores.added(_table_dtype(q)), how)
 
@@ -384,60 +420,31 @@ def _by_formula(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
         return (y, logits.logsumexp(-1).masked_fill(masked[..., 0], -torch.inf)) if how.lse else (y,)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
-    from torch.nn.attention.flex_attention import AuxRequest, flex_attention  # slow to import
-
+def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, surely: bool = True) -> Any:
+    """Use FlexAttention; unless `surely`, return None where its kernel does not compile."""
     if how.dropout:
         raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
-    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if training and q.device.type == "cpu":
+    on_cpu = q.is_cpu and not flex_attention.is_on_gpu(q)
+    if on_cpu and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise SettingError(
             "FlexAttention has no backward on the CPU: train with engine='sdpa', or evaluate under torch.no_grad()."
         )
-    if q.device.type == "cpu":
+    if on_cpu:
         q, k, v = q.detach(), k.detach(), v.detach()  # it refuses tensors that require grad, also under no_grad
-    score_mod = None if scores.element is None else as_score_mod(scores.element)
-    if how.softcap is not None:
-        score_mod = _capped(score_mod, how.softcap)
-    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
-    mask = block_mask(scores.allowed, *sizes) if scores.block_mask is None else scores.block_mask()
+    if scores.block_mask is None:
+        sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+        mask = flex_attention.block_mask(scores.allowed, *sizes)
+    else:
+        mask = scores.block_mask()
+    attend = flex_attention.attend if surely else flex_attention.attend_if_compiled
     logs = how.lse or how.sink is not None
-    y, aux = flex_attention(
-        q,
-        k,
-        v,
-        score_mod,
-        mask,
-        scale=how.scale,
-        enable_gqa=q.shape[1] != k.shape[1],
-        return_aux=AuxRequest(lse=logs),
-    )
-    assert isinstance(y, Tensor)
-    if not logs:
-        return (y,)
-    assert aux.lse is not None
-    return (y, aux.lse) if how.lse else (with_sink(y, aux.lse, how.sink),)
-
-
-def _capped(
-    added: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None, cap: float
-) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Return a score_mod that caps a score softly, before another one adds to it."""
-
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        capped = (score / cap).tanh() * cap
-        return capped if added is None else added(capped, b, h, i, j)
-
-    return score_mod
-
-
-def block_mask(
-    allowed: Allowed | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
-) -> "BlockMask | None":
-    """Return a mask in FlexAttention's form, which skips blocks of masked pairs; None where there is no mask."""
-    from torch.nn.attention.flex_attention import create_block_mask  # slow to import
-
-    return None if allowed is None else create_block_mask(allowed, batch, heads, queries, keys, str(device))
+    results = attend(q, k, v, scores.element, mask, scale=how.scale, softcap=how.softcap, lse=logs)
+    if results is None:
+        return None
+    y, lse = results
+    if how.lse:
+        return y, lse
+    return (y if lse is None else with_sink(y, lse, how.sink),)
 
 
 def require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -15,9 +15,11 @@ from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.coordinates import Allowed
 from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
-from whatwhere.where.attention import Scores, block_mask, join
+from whatwhere.where.attention import Scores, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
+from whatwhere.where.flex_attention import TILE, tiled_mask
 from whatwhere.where.score_bias import Element, ScoreBias, tabulate
+from whatwhere.where.visible_tiles import visible_tiles
 from whatwhere.where.window import Window
 
 T = TypeVar("T")
@@ -100,11 +102,13 @@ class PassCache:
 
     def block_mask(self, causal: bool, window: Window | None) -> Any:
         """Return the mask in FlexAttention's form."""
-        rows, queries, keys = common_batch(self.queries, self.keys), self.queries.tokens, self.keys.tokens
-        return self._once(
-            ("block mask", causal, window),
-            lambda: block_mask(self.allowed(causal, window), rows, 1, queries, keys, self.queries.device),
-        )
+        queries, keys = self.queries, self.keys
+
+        def compute() -> Any:
+            tiles = visible_tiles(queries, keys, causal, window, TILE, TILE)
+            return tiled_mask(self.allowed(causal, window), *tiles, queries.tokens, keys.tokens)
+
+        return self._once(("block mask", causal, window), compute)
 
     def element(self, scheme: ScoreBias | None, causal: bool) -> Element | None:
         """Return a bias that does not depend on queries and keys, as a formula by element."""
@@ -188,6 +192,7 @@ class PassCache:
             visible=self.visible(causal, window),
             reach=None if window is None else window.reach(causal),
             block_mask=(lambda: self.block_mask(causal, window)) if shared else None,
+            tabulated=mask is not None and scheme is None,
         )
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], T], scheme: nn.Module | None = None) -> T:
