@@ -14,6 +14,7 @@ from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.numerics import fallback, largest_relative_difference, sampled
 from benchmarks.peers import compiled, load
 from whatwhere import FIRE, KERPLE, T5, ALiBi, ScoreBias, Where, positions
+from whatwhere.where.attention import Engine
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 _ON_GPU = (torch.bfloat16, "cuda")
@@ -94,6 +95,10 @@ class _Inputs:
         ways: list[tuple[str, Callable[[], Attend]]] = [("whatwhere", partial(self._ours, scheme))]
         if name == "ALiBi" or self.device == "cuda":
             ways.append(("whatwhere, torch.compile", lambda: compiled(self._ours(scheme))))
+        if self.device != "cpu":  # on a GPU `auto` takes one of these two, by which is faster here
+            ways.append(("whatwhere, engine='flex', torch.compile", partial(self._ours, scheme, "flex")))
+            if self.dtype != torch.float32 and name != "FIRE":
+                ways.append(("whatwhere, engine='flash'", partial(self._ours, scheme, "flash")))
         if self.tokens > _MANY:  # a table of all pairs takes gigabytes
             return ways + self._flash(name)
         if self._few or name in ("ALiBi", "T5"):
@@ -157,9 +162,9 @@ class _Inputs:
             return [q.grad[:, :, -_BLOCK:]]
         return _gathered([x.grad for x in (q, k, v, *scheme.parameters()) if x.grad is not None])
 
-    def _ours(self, scheme: ScoreBias) -> Attend:
+    def _ours(self, scheme: ScoreBias, engine: Engine = "auto") -> Attend:
         where = Where(score=scheme)
-        return lambda q, k, v: where.at(self.p).attention(q, k, v)
+        return lambda q, k, v: where.at(self.p).attention(q, k, v, engine=engine)
 
     def _masked(self, scheme: ScoreBias) -> Attend:
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

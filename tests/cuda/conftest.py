@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +56,10 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
         if DEVICE != "cuda":
             pytest.skip("compiled kernels run on a GPU only")
         return torch.device("cuda")
-    for name in ("rotary", "cos_sin", "embedding", "row_adamw"):
+    for name in ("rotary", "cos_sin", "embedding", "row_adamw", "attention"):
         interpret(import_module(f"whatwhere.kernels.cuda.{name}"), monkeypatch)
     round_to_nearest(monkeypatch)
+    multiply_bfloat16(monkeypatch)
     return torch.device("cpu")
 
 
@@ -76,6 +78,7 @@ def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
     TRITON_INTERPRET=1 would do so for a whole process, and for PyTorch's own compiler in it, too.
     """
+    import triton.language
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
@@ -83,6 +86,9 @@ def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels, f"{module.__name__} has no kernels"
     for name, kernel in kernels.items():
         monkeypatch.setattr(module, name, InterpretedFunction(kernel.fn))
+    for name in ("max", "min", "sum", "zeros"):  # which are written in Triton themselves
+        if isinstance(given := getattr(triton.language, name), JITFunction):
+            monkeypatch.setattr(triton.language, name, InterpretedFunction(given.fn))
 
 
 def round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +104,23 @@ def round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.from_numpy(np.ascontiguousarray(values)).bfloat16().view(torch.int16).numpy().view(np.uint16)
 
     monkeypatch.setattr(interpreter, "_convert_float", convert)
+
+
+def multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply matrices of bfloat16 in the interpreter, which takes their bits for whole numbers."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    multiply = InterpreterBuilder.create_dot
+
+    def wide(x: Any) -> Any:
+        bits = x.data.astype(np.uint32) << 16 if x.dtype == tl.bfloat16 else None
+        return x if bits is None else type(x)(bits.view(np.float32), tl.float32)
+
+    def dot(self: object, a: Any, b: Any, *others: Any) -> Any:
+        return multiply(self, wide(a), wide(b), *others)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", dot)
 
 
 @pytest.fixture

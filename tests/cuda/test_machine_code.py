@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from whatwhere import KERPLE, T5, Positions, ScoreBias, Where, Window
 from whatwhere.kernels.embedding import Rows
 from whatwhere.kernels.row_adamw import Moments, Step
 
@@ -19,8 +20,9 @@ triton = pytest.importorskip("triton", reason="needs Triton, which is not instal
 compiler, target, nvidia = (
     import_module(f"triton.{name}") for name in ("compiler", "backends.compiler", "backends.nvidia.compiler")
 )
-embedding, rotary, cos_sin, row_adamw = (
-    import_module(f"whatwhere.kernels.cuda.{name}") for name in ("embedding", "rotary", "cos_sin", "row_adamw")
+attention, embedding, rotary, cos_sin, row_adamw = (
+    import_module(f"whatwhere.kernels.cuda.{name}")
+    for name in ("attention", "embedding", "rotary", "cos_sin", "row_adamw")
 )
 
 POINTERS = {
@@ -49,7 +51,7 @@ class Calls:
 def calls(monkeypatch, tmp_path):
     """No kernel runs, and none is taken from an earlier run's cache."""
     seen = Calls()
-    for module in (rotary, cos_sin, embedding, row_adamw):
+    for module in (rotary, cos_sin, embedding, row_adamw, attention):
         monkeypatch.setattr(module, "launch", seen)
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
@@ -227,3 +229,48 @@ def test_sums_by_row(dtype, capability, calls, tmp_path):
     ((kernel, grid, given, constants),) = calls.kept
     assert grid == (8, 1)
     require_lean(compiled(kernel, given, constants, capability), tmp_path)
+
+
+SHARED_MEMORY = {80: 99 << 10, 90: 227 << 10}
+"""Bytes that a program may have: 8.6 and 8.9, which run code of 8.0, have the least."""
+
+
+def attention_kernels(score: ScoreBias, window: Window | None, head_dim: int, dtype: torch.dtype) -> None:
+    """Launch the three kernels, documents and learned numbers included."""
+    p = Positions.packed([100, 156])
+    mask, bias = Where(score, window=window).at(p)._cache.flash(score, True, window)
+    q, k = torch.empty(2, 8, 256, head_dim, dtype=dtype), torch.empty(2, 2, 256, head_dim, dtype=dtype)
+    numbers = bias.numbers.detach().float()
+    attention.flash_attention(q, k, k, mask, bias, numbers, 1.0, torch.zeros(8), dtype)
+    logs = torch.empty(2, 8, 256)
+    attention.flash_attention_backward(q, k, k, q, mask, bias, numbers, 1.0, logs, logs, True)
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("head_dim", "score", "window"),
+    [
+        (64, lambda: T5(8, scale=None), Window(64, first=2)),
+        (128, lambda: T5(8, scale=None), Window(64, first=2)),
+        pytest.param(96, lambda: T5(8, scale=None), None, marks=pytest.mark.slow),
+        pytest.param(256, lambda: T5(8, scale=None), Window(64, chunked=True), marks=pytest.mark.slow),
+        pytest.param(128, lambda: KERPLE(8, kind="power"), None, marks=pytest.mark.slow),
+    ],
+)
+def test_attention(head_dim, score, window, capability, calls, tmp_path):
+    """Everything stays in registers and in the shared memory of a program, and nothing is added atomically."""
+    attention_kernels(score(), window, head_dim, torch.bfloat16)
+    assert [len(grid) for _, grid, _, _ in calls.kept] == [1, 1, 1]
+    for kernel, _, given, constants in calls.kept:
+        made = compiled(kernel, given, constants, capability)
+        code = made.asm["ptx"]
+        assert not re.search(r"\b(?:atom|red)\.", code)
+        assert re.search(r"\b(?:mma|wgmma)\b", code)
+        file = tmp_path / "kernel.cubin"
+        file.write_bytes(made.asm["cubin"])
+        command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
+        usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = re.search(r"REG:(\d+) STACK:0 .*LOCAL:0 ", usage)
+        assert found, f"{kernel.fn.__name__} spills: {usage}"
+        assert int(found[1]) <= 255
+        assert made.metadata.shared <= SHARED_MEMORY[capability], f"{kernel.fn.__name__}: {made.metadata.shared} bytes"

@@ -12,6 +12,7 @@ from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounter
 
 import whatwhere as ww
+from whatwhere.errors import SettingError
 from whatwhere.huggingface.attention import attention_forward
 from whatwhere.where import attention as module
 from whatwhere.where import flex_attention, pass_cache
@@ -258,3 +259,17 @@ def test_passes_share_a_program(monkeypatch):
         programs.append(counter.frame_count)
     flex_attention._compiled.cache_clear()
     assert programs == [1, 1, 2, 2, 3, 3, 3], "a second number of tiles makes that one for all, too"
+
+
+@pytest.mark.parametrize(
+    ("given", "how", "reason"),
+    [
+        (heads(), {}, "float32"),
+        (heads(dtype=torch.bfloat16), {}, "NVIDIA GPU"),
+        (heads(head_dim=8, dtype=torch.bfloat16), {}, "16 to 256"),
+        (heads(dtype=torch.bfloat16), {"dropout": 0.5}, "dropout"),
+    ],
+)
+def test_the_kernel_says_why_it_cannot(given, how, reason):
+    with pytest.raises(SettingError, match=f"engine='flash' cannot .*{reason}[^\n]*\n.*engine='auto'"):
+        ww.Where(ww.ALiBi(HEADS)).at(TOKENS).attention(*given, engine="flash", **how)

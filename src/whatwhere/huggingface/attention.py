@@ -19,7 +19,8 @@ from whatwhere.where.attention import Scores, attention, join
 from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
 
-_OF_A_TABLE: dict[str, Any] = {"blocks": None, "block_mask": None, "tabulated": True}  # of a bias that a model gives
+_OF_A_TABLE: dict[str, Any] = {"blocks": None, "block_mask": None, "flash": None, "tabulated": True}
+"""What is known of scores whose bias a model gives as a table."""
 
 _SAID_BY_THE_MASK = (
     "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "input_ids", "num_items_in_batch", "position_ids", "seq_idx",

@@ -116,6 +116,8 @@ KERNELS = {
     "rotate": _Kernel((c_char_p,), "rotary"),
     "cos_sin": _Kernel((c_char_p,), "cos_sin"),
     "embed": _Kernel((*[c_void_p] * 6, c_float, *[c_int] * 4, *[c_int64] * 15), "embedding"),
+    "flash_attention": _Kernel(None, "attention"),
+    "flash_attention_backward": _Kernel(None, "attention"),
     "group_by_row": _Kernel((c_void_p, c_int64, c_int64, *[c_void_p] * 5)),
     "sum_by_row": _Kernel((*[c_void_p] * 4, c_int64, c_int64, c_int, c_int64), "row_adamw"),
     "adamw_rules": _Kernel((c_void_p, c_int64, c_void_p, c_void_p, *_STEPS, c_void_p, c_int64)),

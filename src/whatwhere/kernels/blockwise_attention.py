@@ -200,7 +200,7 @@ class _Attention(torch.autograd.Function):
             of_sink = _of_sink(g, kept, sink) if ctx.needs_input_grad[5] else None
             of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
         gradients = (*of_inputs, None, None, of_sink, *of_bias)
-        return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
+        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
 
 
 class _WithTable(torch.autograd.Function):
@@ -230,7 +230,7 @@ class _WithTable(torch.autograd.Function):
                 q, k, v = (F.pad(x, (0, 1)) for x in (q, k, v))
             parts = _flash_backward(g, q, k, v, y, logs, 0.0, False, attn_mask=table, scale=ctx.scale)
         gradients = (*(x[..., :size].to(dtype) for x in parts), None, None)
-        return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
+        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
 
 
 class _DifferentiableOnce(torch.autograd.Function):
@@ -247,7 +247,8 @@ class _DifferentiableOnce(torch.autograd.Function):
         )
 
 
-def _differentiable_once(x: Tensor | None) -> Tensor | None:
+def differentiable_once(x: Tensor | None) -> Tensor | None:
+    """Return a gradient as it is, whose own derivative raises an error."""
     if x is None:
         return None
     same: Tensor = _DifferentiableOnce.apply(x.detach().requires_grad_())  # type: ignore[no-untyped-call]

@@ -1,9 +1,9 @@
-"""Attention with bound biases and masks: the only module that chooses among SDPA, FlexAttention and our blocks.
+"""Attention with bound biases and masks: the only module that chooses among SDPA, FlexAttention and kernels.
 
     y_i = sum_j softmax_j( <q_i, k_j> * scale + element(h, i, j) ) v_j        over the keys that i may attend to
 
-Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
-scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without
+Four engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
+scaled_dot_product_attention, `flex` is FlexAttention, `flash` our kernel for NVIDIA GPUs. The output of a query without
 any visible key (padding) is zero. A sink adds exp(s_h) to the denominator of the softmax, for each head h. Each engine
 also returns the logarithms of the sums of exp(score), by which outputs over several blocks of keys are merged, exactly
 into those over all keys:
@@ -38,6 +38,7 @@ from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision, is_exporting
 from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
+from whatwhere.kernels.flash_attention import ByDistance, FlashMask, flash_attention, why_not_flash
 from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
 from whatwhere.where import flex_attention
@@ -47,9 +48,12 @@ from whatwhere.where.score_bias import Element, as_finite, tabulate
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-Engine = Literal["auto", "dense", "sdpa", "flex"]
-ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
+Engine = Literal["auto", "dense", "sdpa", "flex", "flash"]
+ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex", "flash")
 
+_FLASH_IN_AUTO = False
+"""Whether `auto` takes `flash` before `flex` where both can: not until benchmarks/cases/attention.py, run on a GPU, has
+shown it 1.5 times as fast. Until then it computes only what asks for it, by `engine="flash"`."""
 
 _MIN_BLOCKWISE = 512
 """Tokens from which blockwise attention is faster than a table even if six layers share it; at 256 it is for one."""
@@ -124,6 +128,7 @@ class Scores:
         visible: (first, last) -> the slots of the keys that these queries may see, and perhaps others; None for all.
         reach: how many keys a query sees at most, where a window limits them.
         block_mask: returns the mask in FlexAttention's form, where bias and mask depend on positions alone.
+        flash: likewise returns mask and bias as the kernel `flash` takes them, or None.
         tabulated: whether the bias was given as a table of all pairs, so that another one is no matter.
     """
 
@@ -136,6 +141,7 @@ class Scores:
     visible: Callable[[int, int], slice | Tensor] | None = None
     reach: int | None = None
     block_mask: "Callable[[], BlockMask | None] | None" = None
+    flash: Callable[[], tuple[FlashMask, ByDistance | None] | None] | None = None
     tabulated: bool = False
 
     def numbers(self, q: Tensor, k: Tensor, by_head: bool = False) -> int:
@@ -223,11 +229,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
         options: dict[str, Any] = {"dropout_p": how.dropout, "scale": how.scale, "enable_gqa": grouped}
         return (F.scaled_dot_product_attention(q, k, v, is_causal=scores.run, **options),)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
-    if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
+    if engine == "dense" or (engine in ("flex", "flash") and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
     if engine == "flex":
         results: _Results = _flex(q, k, v, scores, how)
         return results
+    if engine == "flash":
+        return _flash(*_by_autocast(q, k, v), scores, how)
     if engine == "auto" and _is_long_on_gpu(q, k) and (fused := _without_table(q, k, v, scores, how)) is not None:
         return fused
     if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
@@ -254,6 +262,8 @@ def _by_autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _without_table(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results | None:
     """Compute it on a GPU by a kernel without a table; None where there is none for it."""
     q, k, v = _by_autocast(q, k, v)
+    if _FLASH_IN_AUTO and _why_not_flash(q, k, v, scores, how) is None:
+        return _flash(q, k, v, scores, how)
     if scores.block_mask is None or how.dropout or not (torch.compiler.is_compiling() or _is_eager(q, k, v)):
         return None
     # Its gradients of what a formula reads are sums in any order.
@@ -418,6 +428,29 @@ def _by_formula(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
             weights = logits.softmax(-1)
         y = (F.dropout(weights.masked_fill(masked, 0), how.dropout) @ values).to(q.dtype)
         return (y, logits.logsumexp(-1).masked_fill(masked[..., 0], -torch.inf)) if how.lse else (y,)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
+    if (reason := _why_not_flash(q, k, v, scores, how)) is not None:
+        raise SettingError(f"engine='flash' cannot compute this attention: {reason}.\nPass engine='auto' for another.")
+    assert scores.flash is not None
+    mask, bias = scores.flash() or (None, None)
+    assert mask is not None
+    scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
+    results = flash_attention(q, k, v, mask, bias, scale, how.sink)
+    return results if how.lse else results[:1]
+
+
+def _why_not_flash(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> str | None:
+    """Return why the kernel cannot compute this attention, or None where it can."""
+    if how.dropout or how.softcap is not None:
+        return f"it has no {'dropout' if how.dropout else 'soft cap'}"
+    if (reason := why_not_flash(q, k, v)) is not None:
+        return reason
+    given = None if scores.flash is None else scores.flash()
+    if given is None:
+        return "its bias must be one by distance, over positions of one axis, and its mask one of positions"
+    return None if given[1] is None else given[1].why_not()
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, surely: bool = True) -> Any:

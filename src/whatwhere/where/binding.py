@@ -453,7 +453,7 @@ class Here:
             mask: a further mask, True where a query may attend to a key.
             gates: those of `gates(x)`, for all keys; of Inkling's bias those of the queries suffice.
             dropout: share of attention weights dropped; pass 0 outside of training.
-            engine: `auto`, `dense`, `sdpa` or `flex`.
+            engine: `auto`, `dense`, `sdpa`, `flex` or, on an NVIDIA GPU, `flash`.
 
         Raises:
             ShapeError: If a tensor or the mask has another number of tokens, sequences, heads or features.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
+from whatwhere.kernels.flash_attention import ByDistance, FlashMask, tile_lists
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.coordinates import Allowed
 from whatwhere.position.positions import Positions, common_batch
@@ -19,7 +20,7 @@ from whatwhere.where.attention import Scores, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
 from whatwhere.where.flex_attention import TILE, tiled_mask
 from whatwhere.where.score_bias import Element, ScoreBias, tabulate
-from whatwhere.where.visible_tiles import visible_tiles
+from whatwhere.where.visible_tiles import flash_mask, visible_tiles
 from whatwhere.where.window import Window
 
 T = TypeVar("T")
@@ -110,6 +111,28 @@ class PassCache:
 
         return self._once(("block mask", causal, window), compute)
 
+    def flash(
+        self, scheme: ScoreBias | None, causal: bool, window: Window | None
+    ) -> tuple[FlashMask, ByDistance | None] | None:
+        """Return mask and bias in the form of the kernel `flash`; None where the bias is none by distance."""
+        queries, keys = self.queries, self.keys
+        bias = None
+        if scheme is not None:
+            if queries.axes > 1 or queries.real or keys.axes > 1 or keys.real:
+                return None
+            ends = (queries.max_length, keys.max_length)
+            most = None if None in ends else max(end - 1 for end in ends if end is not None)
+            bias = self._once(("by distance", scheme), lambda: scheme.by_distance(most, queries.device), scheme)
+            if bias is None:
+                return None
+
+        def lists(rows: int, columns: int) -> Any:
+            tiles = ("tiles", causal, window, rows, columns)
+            return self._once(tiles, lambda: tile_lists(*visible_tiles(queries, keys, *tiles[1:])))
+
+        key = ("flash", causal, window, scheme is not None)
+        return self._once(key, lambda: flash_mask(queries, keys, causal, window, scheme is not None, lists)), bias
+
     def element(self, scheme: ScoreBias | None, causal: bool) -> Element | None:
         """Return a bias that does not depend on queries and keys, as a formula by element."""
         if scheme is None:
@@ -164,7 +187,9 @@ class PassCache:
         shared = mask is None and not by_content
         window, rows = self.window(window), common_batch(self.queries, self.keys)
         if scheme is None and window is None and mask is None and not self.run and self.allowed(causal, None) is None:
-            return Scores(None, None, run=False, added=lambda dtype: None, batch=rows)  # as in a step of decoding
+            # As in a step of decoding.
+            flash = partial(self.flash, None, causal, None)
+            return Scores(None, None, run=False, added=lambda dtype: None, batch=rows, flash=flash)
         element: Element | None
         table: Callable[[], Tensor | None]
         if scheme is not None and by_content:
@@ -192,6 +217,7 @@ class PassCache:
             visible=self.visible(causal, window),
             reach=None if window is None else window.reach(causal),
             block_mask=(lambda: self.block_mask(causal, window)) if shared else None,
+            flash=(lambda: self.flash(scheme, causal, window)) if shared else None,
             tabulated=mask is not None and scheme is None,
         )
 

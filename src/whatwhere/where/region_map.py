@@ -177,6 +177,7 @@ def by_region(
         visible=visible if readable(at_queries.order) else None,
         reach=keys,
         block_mask=None,
+        flash=None,
     )
     # PyTorch's fused kernels need values with as many features as keys.
     values = F.pad(v, (0, max(0, regions * head_dim - v.shape[3]))).repeat(1, 1, regions, 1)

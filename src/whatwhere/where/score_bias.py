@@ -12,6 +12,7 @@ from torch import Tensor
 from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
+from whatwhere.kernels.flash_attention import ByDistance
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.positions import Positions, PositionsLike, common_batch
 from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
@@ -158,6 +159,14 @@ class ScoreBias(OfHeads, ABC):
         """
         return None
 
+    def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
+        """Return the bias by distance in the form that the kernel `flash` reads; None where there is none.
+
+        Args:
+            most: the largest distance that may be looked up; None where that is not known.
+        """
+        return None
+
     def _require_no_content(self) -> None:
         if self.by_content:
             raise DoorError(
@@ -186,6 +195,13 @@ class DistanceBias(ScoreBias, ABC):
         heads = torch.arange(self.num_heads, device=positions.device)[:, None]
         distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
         return toeplitz(self.curve(positions.device)(heads, distances), causal, size)
+
+    def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
+        """Return one number for each distance."""
+        if most is None:
+            return None
+        heads, rows = (torch.arange(n, device=device) for n in (self.num_heads, 2 * most + 1))
+        return ByDistance("rows", self.curve(device)(heads[:, None], rows - most), rows, -most)
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""

@@ -1,17 +1,24 @@
 """Which tiles of queries and keys have visible pairs: from the least and the largest number of each tile's tokens.
 
 A mask is causality, documents and a window, which compare numbers of a query and a key. Bounds of these numbers in a
-tile decide about all of its pairs, so FlexAttention needs no table of all pairs to know which tiles to visit. This is
-exact where the numbers grow from token to token.
+tile decide about all of its pairs, so neither FlexAttention nor the kernel `flash` needs a table of all pairs to know
+which tiles to visit. This is exact where the numbers grow from token to token.
 """
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from whatwhere.errors import PositionError
+from whatwhere.kernels.flash_attention import FlashMask, TileLists
 from whatwhere.position.positions import Positions, common_batch
+from whatwhere.tensor_checks import require_range
 from whatwhere.where.window import Window
 
+_HALF = 1 << 30
+"""Half of the range in which numbers of tokens may lie in 32 bits, so that their differences fit too."""
 _Bounds = tuple[Tensor, Tensor, Tensor, Tensor]
 """The least and the largest number of each tile of queries, (batch, tiles, 1), and of keys, (batch, 1, tiles)."""
 
@@ -44,10 +51,58 @@ def visible_tiles(
     return some, whole
 
 
+def flash_mask(
+    queries: Positions,
+    keys: Positions,
+    causal: bool,
+    window: Window | None,
+    biased: bool,
+    lists: Callable[[int, int], TileLists],
+) -> FlashMask:
+    """Return the mask as the kernel `flash` takes it, with numbers of 32 bits; coordinates where there is a bias."""
+    rows, none = common_batch(queries, keys), (torch.zeros_like(queries.order), torch.zeros_like(keys.order))
+    has_documents = queries.segment is not None or keys.segment is not None
+    counts = none if window is None else (window.counted(queries, keys), window.counted(keys, queries))
+    first = torch.zeros_like(counts[1]) if window is None else (counts[1] < window.first).long()
+    if window is not None and window.chunked:
+        counts = counts[0] // window.size, counts[1] // window.size
+    pairs = [
+        _counted(keys.index[0].amin(-1, keepdim=True), queries.index[0], keys.index[0]) if biased else none,
+        _counted(keys.order.amin(-1, keepdim=True), queries.order, keys.order),
+        _counted(0, *_documents(queries, keys)) if has_documents else none,
+        _counted(counts[1].amin(-1, keepdim=True), *counts),
+    ]
+    of_queries, of_keys = ([pair[side].expand(rows, -1) for pair in pairs] for side in (0, 1))
+    return FlashMask(
+        torch.stack(of_queries, 1).to(torch.int32),
+        torch.stack([*of_keys, first.expand(rows, -1)], 1).to(torch.int32),
+        causal=causal,
+        documents=has_documents,
+        window="none" if window is None else "chunked" if window.chunked else "sliding",
+        size=0 if window is None else window.size,
+        first=window is not None and window.first > 0,
+        lists=lists,
+    )
+
+
 def _documents(queries: Positions, keys: Positions) -> tuple[Tensor, Tensor]:
     """Return the document of each token: 0 where these or those have none."""
     at_query, at_key = (torch.zeros_like(x.order) if x.segment is None else x.segment for x in (queries, keys))
     return at_query, at_key
+
+
+def _counted(least: Tensor | int, at_query: Tensor, at_key: Tensor) -> tuple[Tensor, Tensor]:
+    """Return numbers counted from the least one, which must fit into 32 bits."""
+    for x in (at_query, at_key):
+        require_range(x - least + _HALF, 2 * _HALF, _too_far)
+    return at_query - least, at_key - least
+
+
+def _too_far(value: int, slot: tuple[int, ...]) -> PositionError:
+    return PositionError(
+        f"engine='flash' counts positions in 32 bits, but two are {abs(value - _HALF)} apart, at {slot}.\n"
+        "Pass engine='flex'."
+    )
 
 
 def _equal(bounds: _Bounds) -> tuple[Tensor, Tensor]:

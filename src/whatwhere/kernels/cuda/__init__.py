@@ -1,8 +1,8 @@
 """The kernels for an NVIDIA GPU, in Triton.
 
 They are compared with the PyTorch implementations on a GPU, and in Triton's interpreter where there is none; tests also
-compile them for compute capability 8.0 and 9.0. Every kernel reads and writes each number once, so a program handles a
-few thousand numbers, in accesses of 16 bytes; docs/speed.md has what was measured on an H200.
+compile them for compute capability 8.0 and 9.0. Every kernel but attention's reads and writes each number once, so a
+program handles a few thousand numbers, in accesses of 16 bytes; docs/speed.md has what was measured on an H200.
 
 This file loads neither Triton nor a kernel; the others of this folder do, so kernels/backend.py imports them when used.
 """

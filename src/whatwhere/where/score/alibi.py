@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whatwhere.checks import require_whole
+from whatwhere.kernels.flash_attention import ByDistance
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.head_shards import for_heads
 from whatwhere.where.score_bias import Curve, DistanceBias
@@ -59,6 +60,10 @@ class ALiBi(DistanceBias):
         """Return -m_h |distance|."""
         values = to_device(self._slope_values(), device)
         return lambda head, distance: -values[head] * distance.abs()
+
+    def by_distance(self, most: int | None, device: torch.device) -> ByDistance:
+        """Return m_h."""
+        return ByDistance("linear", to_device(self._slope_values(), device)[:, None])
 
     def extra_repr(self) -> str:
         """Return the settings."""

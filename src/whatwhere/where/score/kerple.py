@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import alike, assign
+from whatwhere.kernels.flash_attention import ByDistance
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Curve, DistanceBias
 
@@ -116,6 +117,11 @@ class KERPLE(DistanceBias):
         if self.kind == "power":
             return lambda head, distance: -a[head] * distance.abs().to(a.dtype) ** p[head]
         return lambda head, distance: -p[head] * (a[head] * distance.abs().to(a.dtype)).log1p()
+
+    def by_distance(self, most: int | None, device: torch.device) -> ByDistance:
+        """Return p and a in the order of the formula."""
+        numbers = (self.a, self.p) if self.kind == "power" else (self.p, self.a)
+        return ByDistance(self.kind, torch.stack(numbers, dim=1))
 
     def _store(self, p: Tensor, a: Tensor) -> None:
         with torch.no_grad():

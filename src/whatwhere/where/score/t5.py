@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
+from whatwhere.kernels.flash_attention import ByDistance
 from whatwhere.where.base import NormalInit
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Curve, DistanceBias
@@ -96,6 +97,11 @@ class T5(NormalInit, DistanceBias):
         # Cast before indexing, so that gradients of a row that many pairs share are summed in float32.
         values = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))[buckets]
         return lambda head, distance: values[distance.clamp(-last, last) + last, head]
+
+    def by_distance(self, most: int | None, device: torch.device) -> ByDistance:
+        """Return W and the bucket of each distance."""
+        last = self.max_distance
+        return ByDistance("rows", self.weight.mT, self.buckets(torch.arange(-last, last + 1, device=device)), -last)
 
     def require_direction(self, causal: bool) -> None:
         """Check that the scheme supports attention of this direction; one-directional buckets are causal only.

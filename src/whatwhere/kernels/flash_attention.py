@@ -1,0 +1,175 @@
+"""Attention with a bias by distance in one pass over tiles of keys, on a GPU: no table, and gradients that repeat.
+
+    s_ij = <q_i, k_j> scale + f_h(x_i - x_j)        f_h: slopes, KERPLE's curves, or one of a few numbers by distance
+
+The kernels are in cuda/attention.py, the PyTorch implementation is attention with a table. A mask compares numbers of a
+query and a key: order, document, and window or chunk. Gradients of learned numbers are sums over the tiles of each
+query block, added in one order, so that the same inputs give the same bits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int32, Int64
+from torch import Tensor
+
+from whatwhere.kernels import backend
+from whatwhere.kernels.blockwise_attention import differentiable_once
+
+Kind = Literal["none", "linear", "log", "power", "rows"]
+
+MAX_LEARNED = 64
+"""Numbers of a head that can have gradients: a program keeps a sum for each in registers."""
+_HEAD_SIZES = range(16, 257)
+LN_2 = log(2)
+
+
+@dataclass(frozen=True)
+class ByDistance:
+    """A bias f_h(d) by distance.
+
+        linear    -a |d|                 numbers (heads, 1): a
+        log       -a ln(1 + b |d|)       numbers (heads, 2): a, b
+        power     -a |d| ** b            numbers (heads, 2): a, b
+        rows      numbers[h, rows[d - low]]    distances below low, or beyond the last of the rows, count as these
+
+    Args:
+        numbers: what is learned, or fixed; in float32.
+        rows: which number each distance from low on has, for the kind of that name.
+    """
+
+    kind: Kind
+    numbers: Float[Tensor, "heads count"]
+    rows: Int64[Tensor, " distances"] | None = None
+    low: int = 0
+
+    def why_not(self) -> str | None:
+        """Return why its gradients cannot be computed, or None where they can, or are not needed."""
+        learned = self.numbers.requires_grad and torch.is_grad_enabled()
+        if learned and self.kind == "rows" and self.numbers.shape[1] > MAX_LEARNED:
+            return f"it has gradients of {MAX_LEARNED} learned numbers a head, not of {self.numbers.shape[1]}"
+        return None
+
+
+class TileLists(NamedTuple):
+    """The tiles to visit: of each row of tiles (query block) and of each column, first those with masked pairs."""
+
+    of_rows: Int32[Tensor, "batch row_tiles column_tiles"]
+    row_counts: Int32[Tensor, "batch row_tiles 2"]  # those with masked pairs; all to visit
+    of_columns: Int32[Tensor, "batch column_tiles row_tiles"]
+    column_counts: Int32[Tensor, "batch column_tiles 2"]
+
+
+@dataclass(frozen=True)
+class FlashMask:
+    """The mask, as numbers of each token, and the tiles to visit; of batch 1 for all sequences.
+
+    Args:
+        queries: coordinate, order, document, and t or the number of the chunk.
+        keys: the same, and 1 for the first tokens, which a window keeps.
+        causal, documents, window, first: which of these count.
+        size: of a sliding window.
+        lists: (queries, keys) of a tile -> the tiles to visit.
+    """
+
+    queries: Int32[Tensor, "batch 4 queries"]
+    keys: Int32[Tensor, "batch 5 keys"]
+    causal: bool
+    documents: bool
+    window: Literal["none", "sliding", "chunked"]
+    size: int
+    first: bool
+    lists: Callable[[int, int], TileLists]
+
+
+def tile_lists(
+    some: Bool[Tensor, "batch row_tiles column_tiles"], whole: Bool[Tensor, "batch row_tiles column_tiles"]
+) -> TileLists:
+    """Return the tiles to visit: those where some pair is visible, and of these those where all are."""
+    kinds = torch.where(whole, 1, torch.where(some, 0, 2)).to(torch.uint8)
+
+    def listed(kinds: Tensor) -> tuple[Tensor, Tensor]:
+        counts = torch.stack([(kinds == 0).sum(-1), (kinds < 2).sum(-1)], -1)
+        return kinds.argsort(dim=-1, stable=True).to(torch.int32), counts.to(torch.int32)
+
+    return TileLists(*listed(kinds), *listed(kinds.mT.contiguous()))
+
+
+def why_not_flash(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    """Return why the kernels cannot take these tensors, or None where they can."""
+    if q.dtype not in (torch.bfloat16, torch.float16) or not q.dtype == k.dtype == v.dtype:
+        return f"it takes bfloat16 and float16, but q is {q.dtype}, k {k.dtype} and v {v.dtype}"
+    if q.shape[-1] not in _HEAD_SIZES or v.shape[-1] not in _HEAD_SIZES:
+        return f"it takes heads of 16 to 256 features, but q has {q.shape[-1]} and v {v.shape[-1]}"
+    if torch.compiler.is_compiling():
+        return "torch.compile cannot trace it"
+    if backend.on_gpu("flash_attention", q, k, v) is None:
+        return (
+            f"it needs Triton, and plain tensors on one NVIDIA GPU of compute capability 8.0 or later, not {q.device}"
+        )
+    return None
+
+
+def flash_attention(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch key_heads keys head_dim"],
+    v: Float[Tensor, "batch key_heads keys value_dim"],
+    mask: FlashMask,
+    bias: ByDistance | None,
+    scale: float,
+    sink: Float[Tensor, " heads"] | None = None,
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Compute attention and the logarithms of the sums of exp(score), that of the sink included."""
+    numbers = None if bias is None else bias.numbers.float()
+    y, logs = _Flash.apply(q, k, v, numbers, sink, mask, bias, scale)  # type: ignore[no-untyped-call]
+    return y, logs
+
+
+class _Flash(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        numbers: Tensor | None,
+        sink: Tensor | None,
+        mask: FlashMask,
+        bias: ByDistance | None,
+        scale: float,
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        attend, ctx.back = (backend.on_gpu(f"flash_attention{part}", q, k, v) for part in ("", "_backward"))
+        assert attend is not None
+        # Of rounded outputs the gradients of a row would not sum to 0, and a number that all keys share would drift.
+        learned = numbers is not None and ctx.needs_input_grad[3]
+        y, logs = attend(q, k, v, mask, bias, numbers, scale, sink, torch.float32 if learned else q.dtype)
+        ctx.save_for_backward(q, k, v, numbers, sink, y, logs)
+        ctx.set_materialize_grads(False)
+        ctx.given = (mask, bias, scale)
+        natural = logs * LN_2
+        if sink is not None:
+            ctx.mark_non_differentiable(natural)
+        return y.to(q.dtype), natural
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, numbers, sink, y, logs = ctx.saved_tensors
+        mask, bias, scale = ctx.given
+        learned = numbers is not None and ctx.needs_input_grad[3]
+        with torch.no_grad():
+            g = torch.zeros_like(y, dtype=q.dtype) if g is None else g
+            g = g if g.stride(-1) == 1 else g.contiguous()
+            mean = (g.float() * y.float()).sum(-1)
+            of_sink = None
+            if sink is not None and ctx.needs_input_grad[4]:
+                of_sink = -((sink.float()[:, None] / LN_2 - logs).exp2() * mean).sum((0, 2)).to(sink.dtype)
+            if g_logs is not None:
+                mean = mean - g_logs.masked_fill(logs == -torch.inf, 0)
+            logs = logs.masked_fill(logs == -torch.inf, torch.inf)  # so that the weights of these queries are 0
+            *of_inputs, of_numbers = ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, learned)
+        gradients = (*of_inputs, of_numbers, of_sink, None, None, None)
+        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
