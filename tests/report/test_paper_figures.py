@@ -59,6 +59,8 @@ def test_the_data_can_be_read_from_the_picture() -> None:
     low, high = ([v + by for v in values] for by in (-0.01, 0.02))
     (axes,) = draw(lines(x, Series("alibi", values, None, low, high))).axes
     np.testing.assert_equal(axes.lines[0].get_xydata(), np.array([x, values]).T)
+    bottom, top = axes.get_ylim()
+    assert 1.5 < bottom < np.nanmin(low) < np.nanmax(high) < top < 1.7, "all of it is on the axes"
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
     ends = {(n, round(side[n], 2)) for side in (low, high) for n in (0, 1, 3, 4)}
     assert {(x.index(int(a)), round(b, 2)) for a, b in corners.tolist()} == ends

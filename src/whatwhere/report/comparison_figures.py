@@ -114,7 +114,7 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
         "lines",
         f"Better than {name_text(against)} by",
         unit_of(results),
-        f"paired difference, {unit}",
+        f"better than {name_text(against)} by, {unit}",
         [*map(float, lengths)],
         [*series, Series(name_text(against), [0.0] * len(lengths), reference=True)],
         note="Means over the seeds, with 95 % intervals of each pair alone, from five seeds on.",

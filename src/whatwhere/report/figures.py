@@ -85,7 +85,9 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
         ) from None
     with rc_context(_STYLE):
         drawn = Figure()
-        axes = drawn.add_subplot(xlabel=_shown(figure.x_label), ylabel=_shown(figure.y_label), ylim=figure.y_range)
+        axes = drawn.add_subplot(xlabel=_shown(figure.x_label), ylabel=_shown(figure.y_label))
+        if figure.y_range is not None:  # a range of None would be that of the empty axes
+            axes.set_ylim(figure.y_range)
         if figure.log_x:
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(lambda value, _: "")
