@@ -47,7 +47,8 @@ def test_the_table_and_its_json(tmp_path: Path) -> None:
 
 def test_what_could_not_be_measured_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     record: dict[str, Any] = {"variants": [], "unavailable": {"pooled": "this C library has no mallopt"}}
-    monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": {"quick": False}, "cases": {"rotary": record}})
+    settings = {"quick": False, "device": "cpu"}
+    monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": settings, "cases": {"rotary": record}})
     status, shown, _ = program(main)
     assert status == 0
     assert "rotary: pooled could not be measured: this C library has no mallopt." in shown

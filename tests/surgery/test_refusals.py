@@ -40,8 +40,8 @@ extend(of("gemma3_text"), to=128) -> SettingError: would change in more than its
 extend(of("bloom"), to=128) -> SettingError: ALiBi and T5's bias need nothing
 extend(of("llama", rope_parameters=LINEAR), to=128) -> SettingError: scaled already, by Linear(factor=2.0), which yarn
 extend(of("llama", rope_parameters=LINEAR), to=128, scaling="linear") -> SettingError: is scaled already
-trim() -> SettingError: needs texts or ids
-trim(keep_ids=[1], corpus=[empty]) -> SettingError: either --corpus
+trim() -> SettingError: needs texts, ids or scripts
+trim(keep_ids=[1], corpus=[empty]) -> SettingError: Pass one of --corpus
 trim(keep_ids=[]) -> TokenError: trim got no ids
 trim(keep_ids=[37]) -> TokenError: id 37 is outside
 trim(keep_ids=[-1]) -> TokenError: id -1 is outside

@@ -41,6 +41,12 @@ class _AdamW:
         # One after another: RowAdamW brings all rows up to date where a history ends, here they follow when read.
         self.histories = [(steps.eps, _history(steps.base, steps.betas, steps.eps))]
         for count, lr, beta1, beta2, eps, weight_decay in steps.runs:
+            if lr * weight_decay >= 1 or beta1 >= 1 or not 0 < beta2 < 1:
+                raise CheckpointError(
+                    f"the steps of the table have lr={lr:.6g}, betas=({beta1:.6g}, {beta2:.6g}) and weight_decay="
+                    f"{weight_decay:.6g}, which AdamW cannot have had.\nThe file is damaged: take a copy of table and "
+                    "folder, or remove the folder to train the table from step 0."
+                )
             for _ in range(count):
                 self._record(lr, (beta1, beta2), eps, weight_decay)
 

@@ -656,7 +656,8 @@ def bind(
         scheme = where.query_key
         if scheme is not None and not scheme.by_content:
             cache.mapped(scheme, at_queries)  # before the first layer, which may be checkpointed or compiled by itself
-            if scheme.follows_length and regime_length is None and at_queries.tokens < at_keys.tokens:
+            part = at_queries.sliced is not None and at_queries.sliced[0] is at_keys  # of a text that is mapped whole
+            if scheme.follows_length and regime_length is None and at_queries.tokens < at_keys.tokens and not part:
                 while (then := getattr(scheme, "then", None)) is not None:
                     scheme = then
                 if isinstance(scheme, ScaledRotaryMap):
