@@ -258,7 +258,7 @@ def _causal_head(model: Any) -> str:
     """Return the name of the output projection; CheckpointError unless the loss is that of causal models."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     loss = getattr(getattr(model, "loss_function", None), "__name__", None)
-    paths = [path for path, module in model.named_modules() if module is head]
+    paths: list[str] = [path for path, module in model.named_modules() if module is head]
     if not paths or type(head) is not nn.Linear or loss != "ForCausalLMLoss":
         raise CheckpointError(
             f"logits of {type(model).__name__} cannot be made in parts: {type(head).__name__} makes them, for {loss}.\n"
