@@ -425,6 +425,7 @@ def _change(first: Checkpoint, second: Checkpoint, name: str) -> tuple[float, fl
     for rows in blocks:
         x, y = (np.asarray(one.array(name, rows), np.float64) for one in (first, second))
         differ = ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        change += float(np.square(y - x, where=differ, out=np.zeros_like(x)).sum())
+        # Where both are infinite, and so equal, a difference would be NaN, with a warning.
+        change += float(np.square(np.subtract(y, x, where=differ, out=np.zeros_like(x))).sum())
         size += float(np.square(x[np.isfinite(x)]).sum())
     return change, size
