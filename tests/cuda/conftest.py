@@ -79,13 +79,23 @@ def interpret(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     TRITON_INTERPRET=1 would do so for a whole process, and for PyTorch's own compiler in it, too.
     """
     import triton.language
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
+
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        """Call a kernel's helper as Triton does, and then restore the language, which no kernel compiles in else."""
+        scope = interpreter._patch_lang(self.fn)
+        try:
+            return self.rewrite()(*given, **named)
+        finally:
+            scope.restore()
 
     kernels = {name: value for name, value in vars(module).items() if isinstance(value, JITFunction)}
     assert kernels, f"{module.__name__} has no kernels"
     for name, kernel in kernels.items():
         monkeypatch.setattr(module, name, InterpretedFunction(kernel.fn))
+    monkeypatch.setattr(InterpretedFunction, "__call__", call)
     for name in ("max", "min", "sum", "zeros"):  # which are written in Triton themselves
         if isinstance(given := getattr(triton.language, name), JITFunction):
             monkeypatch.setattr(triton.language, name, InterpretedFunction(given.fn))

@@ -48,7 +48,8 @@ def threads() -> Iterator[None]:
 
 
 def test_every_kernel_has_a_case():
-    assert {case.kernel for case in CASES.values()} == set(backend.KERNELS)
+    of_cpu = {name for name, kernel in backend.KERNELS.items() if kernel.arguments is not None}
+    assert {case.kernel for case in CASES.values()} == of_cpu
 
 
 def arguments() -> Iterator[Any]:
