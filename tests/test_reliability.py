@@ -30,7 +30,13 @@ def failures(trials: tuple[Trial, ...]) -> list[str]:
     return [f"{trial.tried}: {trial.lost} of {trial.times}: {trial.failures}" for trial in trials if trial.lost]
 
 
-@pytest.mark.parametrize("name", CAMPAIGNS)
+LONG = {"fuzz", "kills", "memory"}
+"""A minute or more even in small."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CAMPAIGNS]
+)
 def test_a_few_attempts_lose_nothing(name: str) -> None:
     assert not failures(CAMPAIGNS[name].run(CAMPAIGNS[name].few))
 

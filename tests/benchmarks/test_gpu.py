@@ -73,6 +73,7 @@ def command(python: Path, wheels: Path, kept: Path) -> subprocess.CompletedProce
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GPUs of NVIDIA are tried on Linux")
+@pytest.mark.slow
 def test_it_runs_from_nothing_and_goes_on(bare: tuple[Path, Path], tmp_path: Path) -> None:
     python, wheels = bare
     done = command(python, wheels, tmp_path / "kept")

@@ -246,7 +246,7 @@ def attention_kernels(score: ScoreBias, window: Window | None, head_dim: int, dt
     attention.flash_attention_backward(q, k, k, q, mask, bias, numbers, 1.0, logs, logs, True)
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.slow), 90])
 @pytest.mark.parametrize(
     ("head_dim", "score", "window"),
     [
