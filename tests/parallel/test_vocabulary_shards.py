@@ -212,7 +212,7 @@ def computed(table: ww.TokenEmbedding, hidden: Tensor, targets: Tensor) -> list[
 
 def in_parts(dtype: torch.dtype, room: int) -> list[Any]:
     """Return what shards and whole tables of each case compute, errors, and bytes beyond those at the start."""
-    kernel._ROOM["cpu"] = room  # of this process alone
+    kernel._ROOM["cpu"] = room, room  # of this process alone
     found = []
     for vocab_size, padding_idx, _ in CASES:
         torch.manual_seed(vocab_size)

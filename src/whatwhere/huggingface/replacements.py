@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from whatwhere.errors import CheckpointError
 from whatwhere.huggingface.attention import RelativeBias
@@ -23,7 +24,7 @@ from whatwhere.models.configuration.description import EmbeddingScale
 from whatwhere.position.positions import Positions, positions
 from whatwhere.tensor_checks import readable
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.what.loss import deferred_loss
+from whatwhere.what.loss import Reduction, linear_cross_entropy
 from whatwhere.where.input.learned import Learned, rows_at
 from whatwhere.where.input.sinusoidal import Sinusoidal
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -454,9 +455,28 @@ def note_labels(model: Any, args: Any, others: dict[str, Any]) -> None:
 
 def causal_loss(logits: Tensor, labels: Tensor, vocab_size: int, *args: Any, **others: Any) -> Tensor:
     """Compute transformers' ForCausalLMLoss, in parts where logits are deferred, and nothing else was done to them."""
-    if isinstance(logits, DeferredLogits) and logits.shape[-1] == vocab_size and logits.scale_and_softcap() is not None:
-        return deferred_loss(logits, labels, *args, **others)
+    if isinstance(logits, DeferredLogits) and logits.shape[-1] == vocab_size:
+        return _deferred_loss(logits, labels, *args, **others)
     from transformers.loss.loss_utils import ForCausalLMLoss  # a graph is not broken by it, as by import_module
 
     loss: Tensor = ForCausalLMLoss(logits, labels, vocab_size, *args, **others)
     return loss
+
+
+def _deferred_loss(
+    logits: DeferredLogits,
+    labels: Tensor,
+    num_items_in_batch: Any = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    if shift_labels is None:
+        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    targets, hidden = shift_labels.to(logits.device).flatten(), logits.hidden.flatten(0, -2)
+    hidden, head = hidden if logits.scale == 1 else hidden * logits.scale, logits.head
+    how: Reduction = "mean" if num_items_in_batch is None else "sum"
+    total = linear_cross_entropy(
+        hidden, head.weight, targets, head.bias, ignore_index=ignore_index, reduction=how, softcap=logits.softcap
+    )
+    return total if num_items_in_batch is None else total / torch.as_tensor(num_items_in_batch, device=total.device)

@@ -15,24 +15,25 @@ _FACTS = {
     *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.is_floating_point),
 }
 """What is known of logits that are not computed; `requires_grad` is False until they are."""
-_SCALES = {"__mul__": 1, "__rmul__": 1, "mul": 1, "__truediv__": -1, "div": -1}
+_POWERS = {"__mul__": 1, "__rmul__": 1, "mul": 1, "__truediv__": -1, "div": -1}
 """Operations by a number, and the power of it in the result."""
 
 
 class DeferredLogits(Tensor):
     """Logits of an output projection, computed by the first operation that reads a value.
 
-    A factor, tanh and a cast are kept for later, so that the loss knows Gemma's softcap and Granite's scale.
+    A factor, tanh and a cast are kept for later, so that the loss knows Gemma's softcap and Granite's scale: they are
+    the softcap of `scale` times the product with the head, as in linear_cross_entropy.
     """
 
     @staticmethod
-    def __new__(cls, hidden: Tensor, head: nn.Linear, dtype: torch.dtype, steps: Any = ()) -> "DeferredLogits":
+    def __new__(cls, hidden: Tensor, head: nn.Linear, dtype: torch.dtype, how: Any = None) -> "DeferredLogits":
         shape = (*hidden.shape[:-1], len(head.weight))
         return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=hidden.device)
 
-    def __init__(self, hidden: Tensor, head: nn.Linear, dtype: torch.dtype, steps: Any = ()) -> None:
-        self.hidden, self.head, self.steps = hidden, head, steps
-        self.weight, self.version = head.weight, head.weight._version
+    def __init__(self, hidden: Tensor, head: nn.Linear, dtype: torch.dtype, how: Any = (1.0, None, ())) -> None:
+        self.hidden, self.head, self.weight, self.version = hidden, head, head.weight, head.weight._version
+        self.scale, self.softcap, self.steps = how
         self.logits: Tensor | None = None
 
     def computed(self) -> Tensor:
@@ -46,46 +47,43 @@ class DeferredLogits(Tensor):
             with full_precision(self.hidden.device):
                 parts = (each if each is None else each.to(self.hidden.dtype) for each in (self.weight, self.head.bias))
                 self.logits = F.linear(self.hidden, *parts)
-                for function, args, kwargs in self.steps:
-                    self.logits = function(self.logits, *args, **kwargs)
+                for function, args in self.steps:
+                    self.logits = function(self.logits, *args)
         return self.logits
 
-    def scale_and_softcap(self) -> tuple[float, float | None] | None:
-        """Return the factor of logits and their softcap, b tanh(a z): (a b, b); None for any other operations."""
-        factors, after = [1.0, 1.0], 0
-        for function, args, _ in self.steps:
-            name = function.__name__
-            if name in _SCALES:
-                factors[after] *= float(args[0]) ** _SCALES[name]
-            elif name == "tanh" and not after:
-                after = 1
-            elif name == "tanh":
-                return None
-        if after and not factors[1] > 0:
+    def _after(self, function: Any, args: tuple[Any, ...]) -> "DeferredLogits | None":
+        """Return the logits after an operation that the loss knows; None for any other."""
+        name, scale, softcap, dtype = getattr(function, "__name__", ""), self.scale, self.softcap, self.dtype
+        if name in _POWERS and len(args) == 1 and isinstance(args[0], int | float) and args[0]:
+            factor = float(args[0]) ** _POWERS[name]
+            scale, softcap = scale * factor, softcap and softcap * factor
+        elif name == "tanh" and not args and softcap is None:
+            softcap = 1.0
+        elif name == "float" and not args:
+            dtype = torch.float32
+        else:
             return None
-        return (factors[0] * factors[1], factors[1]) if after else (factors[0], None)
+        if softcap is not None and not softcap > 0:
+            return None
+        return DeferredLogits(self.hidden, self.head, dtype, (scale, softcap, (*self.steps, (function, args))))
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, first, name = kwargs or {}, args[0] if args else None, getattr(function, "__name__", "")
         if function in _FACTS:
             with torch._C.DisableTorchFunctionSubclass():
-                return function(*args, **kwargs)
-        if isinstance(first, cls) and first.logits is None:
-            by_number = name in _SCALES and len(args) == 2 and isinstance(args[1], int | float) and not kwargs
-            to_float = name == "float" and len(args) == 1
-            if by_number or to_float or (name == "tanh" and len(args) == 1 and not kwargs):
-                dtype = torch.float32 if to_float else first.dtype
-                return cls(first.hidden, first.head, dtype, (*first.steps, (function, args[1:], kwargs)))
-        args, kwargs = tree_map(lambda x: x.computed() if isinstance(x, cls) else x, (args, kwargs))
+                return function(*args, **kwargs or {})
+        known = args and isinstance(args[0], cls) and args[0].logits is None and not kwargs
+        if known and (later := args[0]._after(function, args[1:])) is not None:
+            return later
+        args, kwargs = tree_map(lambda x: x.computed() if isinstance(x, cls) else x, (args, kwargs or {}))
         return function(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        given = tree_map(lambda x: x.computed().detach() if isinstance(x, cls) else x, (args, kwargs or {}))
-        return function(*given[0], **given[1])
+        args, kwargs = tree_map(lambda x: x.computed().detach() if isinstance(x, cls) else x, (args, kwargs or {}))
+        return function(*args, **kwargs)
 
 
 def deferring_head(self: Any, input: Tensor) -> Tensor:

@@ -187,12 +187,9 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> "TokenEmbedding":
-        """Create a table from pretrained vectors as nn.Embedding does: frozen unless freeze=False, every row kept.
+        """Create a table from pretrained vectors as nn.Embedding does, with its arguments: frozen, every row kept.
 
-        Args:
-            embeddings, freeze: as in `from_weight`, which trains by default.
-            padding_idx: a token whose row gets no gradient, but keeps its values, which `from_weight` makes zero.
-            max_norm, norm_type, scale_grad_by_freq, sparse: as in the class.
+        The row of padding_idx gets no gradient, but keeps its values, which `from_weight` makes zero.
 
         Examples:
             >>> TokenEmbedding.from_pretrained(torch.eye(2)).weight.requires_grad
@@ -204,11 +201,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
         return cls(rows, dim, padding_idx, _weight=table.weight.detach(), _freeze=freeze)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the table again, as `init` describes; the padding row stays zero.
-
-        Raises:
-            SettingError: If the generator is on another device.
-        """
+        """Initialize as `init` describes, the padding row as zeros; SettingError if the generator is elsewhere."""
         require_generator("TokenEmbedding", generator, self.weight)
         if self.keeper is not None:
             with torch.no_grad():

@@ -17,12 +17,13 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
-from whatwhere.kernels.deferred_logits import DeferredLogits
 from whatwhere.kernels.linear_cross_entropy import SumByTokens, largest_logits, loss_of, numbers_by_rows, wide
 from whatwhere.tensor_checks import require_ids, require_range
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Reduction = Literal["mean", "sum", "none"]
+Operands = tuple[Tensor, Tensor, Tensor | None, int, float]
+"""Vectors, of the dtype in which products are rounded, weight, bias, padding row or -1, softcap or 0."""
 
 
 class Projection(NamedTuple):
@@ -37,6 +38,42 @@ class Projection(NamedTuple):
     padding_idx: int | None = None
     first: int = 0
     shards: Any = None
+
+    @property
+    def vocab_size(self) -> int:
+        """The rows of all parts."""
+        rows: int = (self.weight if self.shards is None else self.shards.weight).shape[0]
+        return rows
+
+    def is_plain(self) -> bool:
+        """Return whether its logits can be made in parts: of plain tensors, outside of the transforms of torch.func."""
+        if torch.compiler.is_compiling():
+            return True
+        return all(type(each) in (Tensor, nn.Parameter, type(None)) for each in self[:3]) and not _is_transformed()
+
+    def is_by_tokens(self, given: Operands) -> bool:
+        """Return whether gradients are made with the loss: of a whole table, whose dtype sums have too."""
+        needed = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in self[:3])
+        dtype = given[0].dtype
+        return needed and self.shards is None and dtype == self.weight.dtype == wide(dtype) and self.is_plain()
+
+    def operands(self, softcap: float | None) -> Operands:
+        """Return what logits are computed from, as autocast has it; ShapeError if vectors and rows do not fit."""
+        x, weight, device = self.hidden, self.weight, self.hidden.device.type
+        if softcap is not None:
+            require_positive("the loss", softcap=softcap)
+        if x.shape[-1] != weight.shape[-1]:
+            raise ShapeError(
+                f"the output projection needs vectors of shape (..., {weight.shape[-1]}), but got {tuple(x.shape)}.\n"
+                "Project them to the dim of the table first."
+            )
+        if device != "meta" and torch.is_autocast_enabled(device) and torch.float64 not in (x.dtype, weight.dtype):
+            x = x.to(torch.get_autocast_dtype(device))
+        elif x.dtype != weight.dtype:
+            raise ShapeError(
+                f"vectors are {x.dtype}, but the output projection is {weight.dtype}.\nPass hidden.to({weight.dtype})."
+            )
+        return x, weight, self.bias, -1 if self.padding_idx is None else self.padding_idx, softcap or 0.0
 
 
 def forward_method(method: Method) -> Method:
@@ -100,7 +137,7 @@ class OutputProjection:
             raise _mismatch("ids", ids, hidden)
         p = self._project(hidden.reshape(-1, hidden.shape[-1]), ids)
         flat = ids.reshape(len(p.hidden), 1 if ids.shape == shape else ids.shape[-1])
-        numbers = _numbers(p, require_targets(flat, _vocab_size(p), "id"), softcap)
+        numbers = _numbers(p, p.operands(softcap), require_targets(flat, p.vocab_size, "id"))
         return (numbers[:, 2:] - numbers[:, :1]).reshape(ids.shape)
 
     @forward_method
@@ -120,11 +157,11 @@ class OutputProjection:
         """
         require_whole("top", k=k)
         p = self._project(hidden.reshape(-1, hidden.shape[-1]))
-        if k > _vocab_size(p):
-            raise ShapeError(f"top got k={k}, but the vocabulary has {_vocab_size(p)} tokens.\nPass at most as many.")
+        if k > p.vocab_size:
+            raise ShapeError(f"top got k={k}, but the vocabulary has {p.vocab_size} tokens.\nPass at most as many.")
         with torch.no_grad():
-            given = _operands(p, softcap)
-            logits, ids = largest_logits(*given, k) if _is_plain(p) else _all_logits(*given).topk(k)
+            given = p.operands(softcap)
+            logits, ids = largest_logits(*given, k) if p.is_plain() else _all_logits(*given).topk(k)
         ids = ids if p.shards is None else p.shards.gathered_top(logits, ids + p.first)
         ids = ids.reshape(*hidden.shape[:-1], k)
         return self.log_probs(hidden, ids, softcap), ids
@@ -182,11 +219,6 @@ def linear_cross_entropy(
     return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
 
-def _vocab_size(p: Projection) -> int:
-    rows: int = (p.weight if p.shards is None else p.shards.weight).shape[0]
-    return rows
-
-
 def _mismatch(name: str, ids: Tensor, hidden: Tensor) -> ShapeError:
     return ShapeError(
         f"vectors of shape {tuple(hidden.shape)} need {name} of shape {tuple(hidden.shape[:-1])}, but got "
@@ -214,9 +246,10 @@ def _loss(
     targets: Tensor,
     ignore_index: int,
     reduction: str,
-    *how: Any,
+    softcap: float | None,
+    z_loss: float,
+    label_smoothing: float,
 ) -> Tensor:
-    softcap, z_loss, label_smoothing = how
     if not 0 <= z_loss < math.inf or not 0 <= label_smoothing <= 1:
         raise SettingError(
             f"the loss got {z_loss=} and {label_smoothing=}.\nPass a number of at least 0, and one from 0 to 1."
@@ -227,23 +260,22 @@ def _loss(
     require_ids(targets)
     p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.reshape(-1).long()
     counted = ids != ignore_index
-    ids = require_targets(torch.where(counted, ids, 0), _vocab_size(p))[:, None]
-    settings: dict[str, Any] = {"vocab_size": _vocab_size(p), "z_loss": z_loss, "label_smoothing": label_smoothing}
+    ids = require_targets(torch.where(counted, ids, 0), p.vocab_size)[:, None]
+    settings: dict[str, Any] = {"vocab_size": p.vocab_size, "z_loss": z_loss, "label_smoothing": label_smoothing}
     kept = None
     if type(ids) is Tensor and not (ids.is_meta or torch.compiler.is_compiling() or _is_transformed()):
         kept = counted.nonzero()[:, 0]
         if len(kept) < len(ids):
             p, ids = p._replace(hidden=p.hidden[kept]), ids[kept]
-        if reduction != "none" and _is_by_tokens(p):
-            share = 1.0 if reduction == "sum" else 1 / max(1, len(kept))
-            given = *_operands(p, softcap), ids, share, settings
-            total: Tensor = SumByTokens.apply(*given)  # type: ignore[no-untyped-call]
-            return total if len(kept) or reduction == "sum" else total + math.nan  # whose gradient is zero
-    losses = loss_of(_numbers(p, ids, softcap, label_smoothing > 0), **settings)
-    if kept is None:
-        losses = torch.where(counted, losses, 0)
-    elif len(kept) < len(counted):
-        losses = losses.new_zeros(len(counted)).index_put((kept,), losses)
+    given = p.operands(softcap)
+    if reduction != "none" and kept is not None and len(kept) and p.is_by_tokens(given):
+        losses = SumByTokens.apply(*given, ids, settings)  # type: ignore[no-untyped-call]
+    else:
+        losses = loss_of(_numbers(p, given, ids, label_smoothing > 0), **settings)
+        if kept is None:
+            losses = torch.where(counted, losses, 0)
+        elif len(kept) < len(counted):
+            losses = losses.new_zeros(len(counted)).index_put((kept,), losses)
     if reduction == "none":
         return losses.reshape(targets.shape)
     return losses.sum() / counted.sum() if reduction == "mean" else losses.sum()
@@ -254,71 +286,18 @@ def _is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or dual
 
 
-def _is_plain(p: Projection) -> bool:
-    if torch.compiler.is_compiling():
-        return True
-    return all(type(each) in (Tensor, nn.Parameter, type(None)) for each in p[:3]) and not _is_transformed()
-
-
-def _is_by_tokens(p: Projection) -> bool:
-    needed = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in p[:3])
-    dtype = _operands(p)[0].dtype
-    return needed and p.shards is None and dtype == p.weight.dtype == wide(dtype) and _is_plain(p)
-
-
-def _operands(p: Projection, softcap: float | None = None) -> tuple[Tensor, Tensor, Tensor | None, int, float]:
-    """Return vectors, of the dtype in which products are rounded, weight, bias, padding row or -1, softcap or 0."""
-    x, weight, device = p.hidden, p.weight, p.hidden.device.type
-    if softcap is not None:
-        require_positive("the loss", softcap=softcap)
-    if x.shape[-1] != weight.shape[-1]:
-        raise ShapeError(
-            f"the output projection needs vectors of shape (..., {weight.shape[-1]}), but got {tuple(x.shape)}.\n"
-            "Project them to the dim of the table first."
-        )
-    if device != "meta" and torch.is_autocast_enabled(device) and torch.float64 not in (x.dtype, weight.dtype):
-        x = x.to(torch.get_autocast_dtype(device))
-    elif x.dtype != weight.dtype:
-        raise ShapeError(
-            f"vectors are {x.dtype}, but the output projection is {weight.dtype}.\nPass hidden.to({weight.dtype})."
-        )
-    return x, weight, p.bias, -1 if p.padding_idx is None else p.padding_idx, softcap or 0.0
-
-
 def _all_logits(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, softcap: float) -> Tensor:
     z = F.linear(x, weight, bias).to(wide(x.dtype))
     z = softcap * (z / softcap).tanh() if softcap else z
     return torch.where(torch.arange(z.shape[1], device=z.device) == padding, 0, z)
 
 
-def _numbers(p: Projection, ids: Tensor, softcap: float | None, summed: bool = False) -> Tensor:
+def _numbers(p: Projection, given: Operands, ids: Tensor, summed: bool = False) -> Tensor:
     """Return the numbers of each token, (tokens, 2 + k) for k ids; the sum of its logits may be left out."""
-    x, weight, bias, padding, cap = _operands(p, softcap)
     ids = ids - p.first  # those of other shards are outside of the own rows
-    if _is_plain(p):
-        numbers: Tensor = numbers_by_rows(x, weight, bias, padding, cap, ids, summed)
+    if p.is_plain():
+        numbers: Tensor = numbers_by_rows(*given, ids, summed)
     else:
-        z = _all_logits(x, weight, bias, padding, cap)
+        z = _all_logits(*given)
         numbers = torch.cat([z.logsumexp(1)[:, None], z.sum(1)[:, None], z.gather(1, ids)], 1)
     return numbers if p.shards is None else p.shards.joined_numbers(numbers)
-
-
-def deferred_loss(
-    logits: DeferredLogits,
-    labels: Tensor,
-    num_items_in_batch: Any = None,
-    ignore_index: int = -100,
-    shift_labels: Tensor | None = None,
-    **_: Any,
-) -> Tensor:
-    """Return the loss of the next tokens as transformers does: the mean, or the sum divided by a number of items."""
-    scale, softcap = logits.scale_and_softcap() or (1.0, None)
-    if shift_labels is None:
-        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    reduction: Reduction = "mean" if num_items_in_batch is None else "sum"
-    hidden, targets = logits.hidden.flatten(0, -2), shift_labels.reshape(-1).to(logits.device)
-    projection = hidden if scale == 1 else hidden * scale, logits.weight, targets, logits.head.bias
-    total = linear_cross_entropy(*projection, ignore_index=ignore_index, reduction=reduction, softcap=softcap)
-    if isinstance(num_items_in_batch, Tensor):
-        num_items_in_batch = num_items_in_batch.to(total.device)
-    return total if num_items_in_batch is None else total / num_items_in_batch
