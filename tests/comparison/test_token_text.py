@@ -246,7 +246,7 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     shown = ask_view.answers(session, {"text": question, "seeds": "0", "positions": ""})
     assert len(shown.answers.tokens) == len(texts.load(bpe).encode(question).ids)
     assert "text" not in [part.name for part in sections(results)]
-    said = str([part.parts for part in sections(results) if part.name == "lengths"])
+    said = str([part.parts for part in sections(results) if part.name == "scores"])
     assert "frequency of tokens: every token by its share" in said
     table = summary(results)
     score = results.score("none", None)

@@ -65,7 +65,7 @@ def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
         shown = api.answers(session, {"text": text})
         assert (shown.answers.correct, shown.digits, shown.runs) == (answer, None, ["none-0"])
         exported = api.exported(session)
-        assert exported.begin["text"] == api.FIRST[task]
+        assert exported.begin["text"] == api.EXAMPLES[task][0]
 
 
 def test_where_nothing_can_be_asked_the_reason_is_known(
@@ -87,11 +87,18 @@ def test_where_nothing_can_be_asked_the_reason_is_known(
         assert str(problem.value) == reason
 
 
-def test_an_exported_page_holds_the_first_question(session: Session) -> None:
+def test_an_exported_page_answers_its_questions_by_the_median_runs(session: Session, results: Path) -> None:
     view = api.exported(session)
-    assert view.queries == [("ask.answers", {"text": "Max(1,6,2)", "positions": "", "seeds": "0"})]
-    (table,) = (part for part in view.sections[0].parts if isinstance(part, Table))
-    assert len(table.rows) == 2
+    texts = api.EXAMPLES["expressions"]
+    assert (texts[0], max(text.count(",") + 1 for text in texts if text.startswith("Last"))) == (TEXT, 12)
+    assert [given["text"] for _, given in view.queries] == [text for text in texts for _ in range(2)]
+    for (_, given), section in zip(view.queries, view.sections, strict=True):
+        text, moved = given["text"], given["positions"]
+        positions = [*range(1, 3 + 2 * text.count(",") + 2)] if moved else None
+        right = ask(results, text, positions=positions)
+        same(api.answers(session, given).answers, right)
+        (table,) = (part for part in section.parts if isinstance(part, Table))
+        assert len(table.rows) == len(right.answers)
 
 
 def test_the_view_asks_and_moves_and_saves(
@@ -109,7 +116,9 @@ def test_the_view_asks_and_moves_and_saves(
     weights = csv_rows(result["weights"])
     assert len(weights) == 2 * 2 * 8 * 9 // 2
     last = [
-        float(row["weight"]) for row in weights if row["query"] == "7 )" and (row["layer"], row["head"]) == ("1", "0")
+        float(row["weight"])
+        for row in weights
+        if row["query"] == "“)” at 7" and (row["layer"], row["head"]) == ("1", "0")
     ]
     np.testing.assert_allclose(last, moved.attention[1][0, 7], rtol=1e-6)
     assert f"positions={MOVED.replace(',', '%2C')}" in result["address"]

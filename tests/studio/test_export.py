@@ -352,6 +352,14 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
     assert result["replay"].startswith("step 7 of 7"), "it begins where the training ended"
     assert sorted(result["runs"]) == ["learned, seed 0", "rotary+alibi, seed 0"]
     assert result["replayed"] == []
+    title, bottom = result["fold"]
+    assert title == "Accuracy by length"
+    assert bottom < 1000, "what a reader looks for is on the first screen"
+    assert len(result["answer"].split()) <= 20
+    questions, controls, usual, shifted, moved = result["asked"]
+    assert ({"First(6,2,1)", "Last(6,2,1)", "Shift all positions by 1"} <= {*questions}, controls) == (True, 0)
+    assert shifted == [str(n) for n in range(1, 9)]
+    assert len(usual) == len(moved) == 2
     for said in (result["answer"], written["command"]):
         assert said in result["main"]
         assert said.replace("\xa0", " ") in result["plain"].replace("\xa0", " ")

@@ -248,7 +248,7 @@ def _shown(comparison: "Comparison") -> Printed:
     from whatwhere.report.comparison import ComparedRecord, summary
     from whatwhere.report.comparison_sentences import (
         differences_table,
-        headline,
+        first_sentences,
         last_length,
         scope_sentence,
         start_sentence,
@@ -256,7 +256,7 @@ def _shown(comparison: "Comparison") -> Printed:
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))
-    parts: list[Part] = [headline(comparison, differences), start_sentence(comparison), summary(comparison)]
+    parts: list[Part] = [*first_sentences(comparison, differences), start_sentence(comparison), summary(comparison)]
     if isinstance(differences, PairedDifferences) and differences.pairs:
         parts.append(differences_table(comparison, differences, rows=_PAIRS))
     parts += ["", scope_sentence(comparison)]

@@ -25,7 +25,7 @@ from whatwhere.report.comparison_sentences import (
     change_sentence,
     conclusions,
     doors_sentence,
-    groups_sentence,
+    first_to_fail,
     headline,
     last_length,
     measure_text,
@@ -83,35 +83,34 @@ class ComparedRecord(ComparisonRecord):
     differences: PairedDifferences | Missing
 
 
-def _against(results: Comparison) -> list[Part]:
-    drawn = None if results.against is None else differences_figure(results, results.against)
-    return [] if drawn is None else [drawn]
-
-
 def sections(results: Comparison) -> list[Section]:
-    """Return the whole report of a comparison."""
+    """Return the whole report of a comparison; what most readers skip is folded."""
     found = paired_differences(results, last_length(results))
-    scores: list[Part] = [
-        headline(results, found),
-        scope_sentence(results),
-        question(results),
-        summary(results),
-        costs(results),
+    whole, *rest = figures(results)
+    groups, shifts = rest[: len(results.task.groups)], rest[len(results.task.groups) :]
+    whole = replace(whole, table=_lengths_table(results, "By"), note=scores_sentence(results), method=_TESTED)
+    alone = [replace(figure, table=_lengths_table(results, f"{name_text(group)} alone, by", group))
+             for group, figure in zip(results.task.groups, groups, strict=True)]  # fmt: skip
+    known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
+    blind = f"What can be scored without positions. {'; '.join(known)}." if known else ""
+    against = None if results.against is None else differences_figure(results, results.against)
+    differences = [*conclusions(results, found), *([] if against is None else [against])]
+    schemes = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
+    made = [start_sentence(results), record_sentence(results), repeat_sentence(results), runs(results)]
+    few = isinstance(found, Missing) or not found.enough_seeds
+    named: list[tuple[str, str, Iterable[Part], bool]] = [
+        ("scores", "Scores", [headline(results), whole, summary(results), question(results), blind], False),
+        ("scope", "What was not tested", [scope_sentence(results)], True),
+        ("differences", "Which schemes differ", differences, few),
+        ("layouts", "Layouts by layer", by_layout(results), False),
+        ("groups", "Parts of the inputs", [first_to_fail(results), *alone] if alone else [], False),
+        ("shift", "Shift test", _by_shift(results, shifts), False),
+        ("token-table", "What training wrote into the token table", _token_table(results), False),
+        ("schemes", "What each scheme makes of positions", schemes, False),
+        ("costs", "Costs", [costs(results)], True),
+        ("runs", "Seeds, runs and settings", [*made, settings(results)], True),
     ]
-    drawn = list(figures(results))
-    schemes: list[Part] = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
-    made = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
-    named: dict[str, tuple[str, Iterable[Part]]] = {
-        "scores": ("Scores", scores),
-        "differences": ("Which schemes differ", [*conclusions(results, found), *_against(results)]),
-        "layouts": ("Layouts by layer", by_layout(results)),
-        "lengths": (f"Scores by {unit_of(results)}", _by_length(results, drawn[: len(results.task.groups) + 1])),
-        "shift": ("Shift test", _by_shift(results, drawn[len(results.task.groups) + 1 :])),
-        "token-table": ("What training wrote into the token table", _token_table(results)),
-        "schemes": ("What each scheme makes of positions", schemes),
-        "runs": ("Runs", [*made, runs(results), settings(results)]),
-    }
-    written = [Section(name, title, [part for part in parts if part]) for name, (title, parts) in named.items()]
+    written = [Section(name, title, [part for part in parts if part], folded) for name, title, parts, folded in named]
     return [section for section in written if section.parts]
 
 
@@ -223,17 +222,6 @@ def settings(results: Comparison) -> Table:
 def score_cell(results: Scored, values: Spread | None) -> str:
     """Return a score for a cell, without its unit, which the caption names."""
     return spread(values, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
-
-
-def _by_length(results: Comparison, drawn: Iterable[Chart]) -> Iterator[Part]:
-    known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
-    yield f"What can be scored without positions. {'; '.join(known)}." if known else ""
-    captions = ["By", *(f"{name_text(group)} alone, by" for group in results.task.groups)]
-    tables = [_lengths_table(results, *each) for each in zip(captions, (ALL, *results.task.groups), strict=True)]
-    whole, *groups = (replace(chart, table=table) for chart, table in zip(drawn, tables, strict=True))
-    yield replace(whole, note=scores_sentence(results), method=_TESTED)
-    yield groups_sentence(results)
-    yield from groups
 
 
 def _by_shift(results: Comparison, drawn: Iterable[Chart]) -> Iterator[Part]:
@@ -378,9 +366,10 @@ def answers(asked: "Answers") -> Iterator[Part]:
 
 def _answer_row(answer: "Answer") -> list[str]:
     first, *rest = answer.top
-    then = ", ".join(f"{visible(one.token)} {percent(one.probability)}" for one in rest)
+    names = name_text(answer.scheme), str(answer.seed), f"“{visible(first.token)}”"
+    then = ", ".join(f"“{visible(one.token)}” {percent(one.probability)}" for one in rest)
     right = "–" if answer.correct is None else "yes" if answer.correct else "no"
     return [
-        name_text(answer.scheme), str(answer.seed), visible(first.token), percent(first.probability), right, then,
+        *names, percent(first.probability), right, then,
         "–" if answer.in_length is None else percent(answer.in_length),
     ]  # fmt: skip

@@ -39,66 +39,43 @@ _DOORS = {
     "score": "added to attention scores",
 }
 _CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
-_COLUMNS = ("better in the mean", "than", "by", "95 % interval", "better in", "effect", "p", "p (Holm)", "conclusion")
+_COLUMNS = ("better in the mean", "than", "conclusion", "by", "95 % interval", "better in", "effect", "p", "p (Holm)")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 # The first sentences
 
 
-def headline(results: Comparison, found: PairedDifferences | Missing) -> str:
-    """Return the best and worst median at the longest length, and which differences the seeds show.
+def first_sentences(results: Comparison, found: PairedDifferences | Missing) -> list[str]:
+    """Return the headline, between which scores the schemes are, and which differences the seeds show."""
+    return [text for text in (headline(results), scores_sentence(results), conclusion(results, found)) if text]
+
+
+def headline(results: Comparison) -> str:
+    """Return the best median at the longest length and whether it holds, in one sentence of at most 20 words.
 
     Nothing is said of lengths beyond the trained ones where no scheme learned the task.
     """
     last = last_length(results)
-    order = ranking(results, last)
+    order, inside = ranking(results, last), ranking(results, None)
     if not order:
         return "No scheme has a finite score at the longest tested length."
+    schemes = count(len(results.schemes), "scheme")
     if not any(learned(results, scheme) for scheme in results.schemes):
-        return _not_learned(results)
-    (best, high), (worst, low) = order[0], order[-1]
-    text = _best_text(results, best, high, last)
-    if worst != best:
-        text += f"; {scheme_name(worst)} has the worst: {score_text(results, low)}"
-    if absent := [scheme_name(scheme) for scheme in results.schemes if results.score(scheme, last) is None]:
-        text += f"; {listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"
-    holding, until = results.schemes, 0  # those that hold up to a length, as far as any does
-    for length in results.beyond:
-        lasting = [s for s, score in ranking(results, length) if s in holding and _holds(results, s, score)]
-        if not lasting:
-            held = listed([scheme_name(scheme) for scheme in holding])
-            text += f". Longest to hold: {held}, to {until}" if until else f". Not one holds even at {length}"
-            break
-        holding, until = lasting, length
-    return " ".join(filter(None, (f"{text}.", conclusion(results, found))))
-
-
-def _not_learned(results: Comparison) -> str:
-    schemes, order, blind = count(len(results.schemes), "scheme"), ranking(results, None), blind_scores(results)
-    if not order:
-        return f"Of {schemes}, not one learned the task: no score in length is finite."
-    name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
-    return (
-        f"Of {schemes}, not one learned the task: the best score in length is {score_text(results, order[0][1])} "
-        f"({scheme_name(order[0][0])}), and a predictor without positions has {score_text(results, blind[name])} "
-        f"({name_text(name)}). So nothing can be concluded on longer inputs: train longer."
-    )
-
-
-def _best_text(results: Comparison, best: str, score: float, length: int | None) -> str:
-    inside, text = results.score(best, None), score_text(results, score, unit=True)
-    schemes, name, where = count(len(results.schemes), "scheme"), scheme_name(best), _length_text(results, length)
-    average = "median" if len(results.record.seeds) > 1 else "score"
+        best = f"the best score in length is {score_text(results, inside[0][1])} ({scheme_name(inside[0][0])})"
+        return f"Of {schemes}, not one learned the task: {best if inside else 'no score in length is finite'}."
+    best, high = order[0]
+    score, name, where = results.score(best, None), scheme_name(best), _length_text(results, last)
+    text, average = score_text(results, high, unit=True), "median" if len(results.record.seeds) > 1 else "score"
     alone, among = len(results.schemes) == 1, f"Of {schemes}, {name} has the best {average} {where}"
-    if inside is None or length is None:
-        return f"{name}: {text} {where}" if alone else f"{among}: {text}"
-    text, holds = f"{text} (in length {score_text(results, inside.median)})", _holds(results, best, score)
+    if score is None or last is None:
+        return f"{name}: {text} {where}." if alone else f"{among}: {text}."
+    text, holds = f"{text} (in length {score_text(results, score.median)})", _holds(results, best, high)
     if alone:
-        return f"{name} {'holds' if holds else 'does not hold'} {where}: {text}"
+        return f"{name} {'holds' if holds else 'does not hold'} {where}: {text}."
     if holds:
-        return f"{among} and holds: {text}"
-    return f"No scheme holds {where}; of {schemes}, {name} has the best {average} there: {text}"
+        return f"{among} and holds: {text}."
+    return f"No scheme holds {where}; {name} has the best {average} there: {text}."
 
 
 def _holds(results: Comparison, scheme: str, score: float) -> bool:
@@ -241,9 +218,9 @@ def differences_table(results: Scored, found: PairedDifferences, rows: int | Non
     for pair in pairs[:rows]:
         gain = _amount(results, pair.mean), _interval(results, pair) or ABSENT, f"{pair.ahead} of {len(pair.gains)}"
         effect = ABSENT if pair.effect is None else decimals(pair.effect, 2)
-        tested = number(pair.p, 2), number(pair.p_holm, 2), _CONCLUSIONS[pair.outcome]
-        cells.append([name_text(pair.first), name_text(pair.second), *gain, effect, *tested])
-    return Table(caption, _COLUMNS, cells, range(2, 8), len(pairs))
+        names = name_text(pair.first), name_text(pair.second), _CONCLUSIONS[pair.outcome]
+        cells.append([*names, *gain, effect, number(pair.p, 2), number(pair.p_holm, 2)])
+    return Table(caption, _COLUMNS, cells, range(3, 9), len(pairs))
 
 
 def _best(results: Scored, found: PairedDifferences) -> str:
@@ -271,24 +248,56 @@ def _gain_unit(results: Scored) -> str:
 
 
 def scores_sentence(results: Comparison) -> str:
-    """Describe between which scores the schemes are."""
+    """Describe between which scores the schemes are, which have none, and how far any holds."""
     parts: list[str] = []
     if inside := ranking(results, None):
         low, high = (score_text(results, end) for end in sorted((inside[0][1], inside[-1][1])))
         between = f"the medians lie between {low} and {high}" if low != high else f"every median is {low}"
         parts.append(f"In length {between}")
+    if inside and not any(learned(results, scheme) for scheme in results.schemes):
+        blind = blind_scores(results)
+        name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
+        without = (
+            f"{parts[0]}; a predictor without positions has {score_text(results, blind[name])} ({name_text(name)})"
+        )
+        return f"{without}. So nothing can be concluded on longer inputs: train longer."
     if results.beyond and (outside := ranking(results, results.beyond[-1])):
         least, most = sorted((outside[0], outside[-1]), key=lambda pair: pair[1])
         ends = [f"{score_text(results, score)} ({scheme_name(scheme)})" for scheme, score in (least, most)]
         at = f"{'at' if parts else 'At'} {results.beyond[-1]} {unit_of(results)}"
         parts.append(f"{at} between {ends[0]} and {ends[1]}" if len(outside) > 1 else f"{at} it is {ends[0]}")
-    return f"{'; '.join(parts)}." if parts else "No score is finite."
+        absent = [
+            scheme_name(scheme) for scheme in results.schemes if results.score(scheme, results.beyond[-1]) is None
+        ]
+        parts += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"] if absent else []
+    return f"{'; '.join(parts)}.{_farthest(results)}" if parts else "No score is finite."
 
 
-def groups_sentence(results: Comparison) -> str:
-    """Return which parts of each input are scored by themselves, or ""."""
-    groups = [name_text(group) for group in results.task.groups]
-    return f"The same scores for {listed(groups)} alone, each a part of the inputs." if groups else ""
+def _farthest(results: Comparison) -> str:
+    """Return which schemes hold longest, and how far, where none holds at the longest length."""
+    holding, until = results.schemes, 0
+    for length in results.beyond:
+        lasting = [s for s, score in ranking(results, length) if s in holding and _holds(results, s, score)]
+        if not lasting:
+            held = listed([scheme_name(scheme) for scheme in holding])
+            return f" Longest to hold: {held}, to {until}." if until else f" Not one holds even at {length}."
+        holding, until = lasting, length
+    return ""
+
+
+def first_to_fail(results: Comparison) -> str:
+    """Return which part of the inputs the best scheme is the first to get wrong beyond the trained lengths, or ""."""
+    best = next((scheme for scheme, _ in ranking(results, last_length(results))), "")
+    for length in results.beyond if best and learned(results, best) else ():
+        found = {group: results.score(best, length, group) for group in results.task.groups}
+        scores = {group: score.median for group, score in found.items() if score is not None}
+        order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
+        if len(order) > 1 and not _holds(results, best, scores[order[0]]):
+            worst, right = (f"{name_text(g)} {score_text(results, scores[g])}" for g in (order[0], order[-1]))
+            return (
+                f"The first to fail with {scheme_name(best)}, at {length} {unit_of(results)}: {worst}, beside {right}."
+            )
+    return ""
 
 
 def shift_sentence(results: Comparison) -> str:

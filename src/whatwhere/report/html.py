@@ -48,8 +48,10 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
 def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> Iterator[Markup]:
     """Yield each section as an element with its heading of a level; a prefix begins the ids of the elements."""
     for section in written:
-        heading = element(f"h{level}", section.title)
-        yield element("section", heading, *map(written_part, section.parts), id=f"{prefix}{section.name}")
+        parts = [element(f"h{level}", section.title), *map(written_part, section.parts)]
+        if section.folded:
+            parts = [element("details", element("summary", parts[0]), *parts[1:])]
+        yield element("section", *parts, id=f"{prefix}{section.name}")
 
 
 def written_part(part: Part) -> Markup:

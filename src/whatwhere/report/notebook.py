@@ -70,10 +70,10 @@ def _comparison(results: Any) -> Iterator[Section | Part]:
     from whatwhere.comparison.statistics import PairedDifferences, paired_differences
     from whatwhere.report.comparison import summary
     from whatwhere.report.comparison_figures import figures
-    from whatwhere.report.comparison_sentences import differences_table, headline, last_length, scope_sentence
+    from whatwhere.report.comparison_sentences import differences_table, first_sentences, last_length, scope_sentence
 
     found = paired_differences(results, last_length(results))
-    yield headline(results, found)
+    yield from first_sentences(results, found)
     yield summary(results)
     for figure in figures(results):
         if figure.name in ("scores", "shift"):  # those of groups are files, by whatwhere figures

@@ -110,6 +110,7 @@ class Section:
     name: str  # a short name, for links and options
     title: str  # the heading
     parts: Sequence[Part]  # paragraphs, tables and charts, in the order of reading
+    folded: bool = False  # whether a page hides all but the heading, which opens it
 
 
 def found_section(name: str, title: str, found: Any, write: Callable[[Any], Iterable[Part]]) -> Section:

@@ -100,7 +100,7 @@ export function complaints({ complaints, requests }) {
 
 /** Open a view as small as a telephone, dark, and return what is wrong with it there. */
 export async function small(started, url, ready) {
-  const { page, context, seen } = await watched(started, { viewport: { width: 420, height: 860 }, colorScheme: "dark" });
+  const { page, context, seen } = await watched(started, { viewport: { width: 390, height: 844 }, colorScheme: "dark" });
   await page.goto(url);
   await page.waitForSelector(ready);
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
@@ -119,11 +119,18 @@ export function figureOf(page, title) {
   return page.locator("figure", { has: page.getByRole("heading", { name: title }) });
 }
 
-/** Press a figure's button and return what it saves, as text. */
+/** Open the menu of a figure or a table, press one of its kinds of files, and return the path of what it saves. */
+export async function download(page, figure, kind) {
+  const menu = figure.locator(".save");
+  if ((await menu.getAttribute("open")) === null) await menu.getByText("Save").click();
+  const [saved] = await Promise.all([page.waitForEvent("download"), menu.getByRole("button", { name: `as ${kind}` }).click()]);
+  return saved;
+}
+
+/** Return what a figure or a table saves, as text. */
 export async function saved(page, figure, kind) {
   const { readFileSync } = await import("node:fs");
-  const [download] = await Promise.all([page.waitForEvent("download"), figure.getByRole("button", { name: `as ${kind}` }).click()]);
-  return String(readFileSync(await download.path()));
+  return String(readFileSync(await (await download(page, figure, kind)).path()));
 }
 
 /** Open each view of an exported page, and count its errors: it contains the answers that each view starts with. */

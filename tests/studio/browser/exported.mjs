@@ -1,7 +1,7 @@
 // The page as one file: from the disk, without JavaScript, and in a frame of a notebook that lets it do little.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
-import { browser, given, opened, report, violations, watched } from "./driving.mjs";
+import { browser, download, given, opened, report, violations, watched } from "./driving.mjs";
 
 const result = {};
 const started = await browser();
@@ -57,9 +57,7 @@ await frame.locator(".chips button").first().click();
 await frame.locator(".near h2").waitFor();
 result.framed = await frame.locator("h1").innerText();
 result.outside = framed.page.url();
-const saving = framed.page.waitForEvent("download");
-await frame.getByRole("button", { name: "as CSV" }).first().click();
-result.saved = (await saving).suggestedFilename();
+result.saved = (await download(framed.page, frame.locator("figure").first(), "CSV")).suggestedFilename();
 
 result.requests = [...seen.requests, ...framed.seen.requests];
 result.complaints = [...seen.complaints, ...framed.seen.complaints];

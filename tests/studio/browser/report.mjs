@@ -13,9 +13,9 @@ result.title = await page.locator("h1").innerText();
 result.views = await page.locator("nav a").allInnerTexts();
 result.answer = await page.locator(".answer").textContent();
 result.main = await page.locator("main").textContent();
-const cells = (tables) => tables.map((table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.replace(/ [↕↓↑]$/, ""))));
-result.summary = await page.getByRole("region", { name: "Scores", exact: true }).locator("table").evaluateAll(cells);
-result.titles = await page.locator("figure h3").allInnerTexts();
+const cells = (tables) => tables.map((table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.replace(/ [↕↓↑]$/, ""))));
+result.summary = await page.getByRole("region", { name: /^(Scores|Costs)$/ }).locator("table").evaluateAll(cells);
+result.fold = await page.locator("figure").first().evaluate((figure) => [figure.querySelector("h3").textContent, figure.getBoundingClientRect().bottom]);
 result.wrong = await violations(page);
 await page.getByRole("button", { name: "Show the page dark" }).click();
 result.wrong.push(...(await violations(page)));
@@ -37,11 +37,20 @@ if (given.fingerprint) {
 }
 
 result.opened = await opened(page, "main figure, main .note, main .answer");
+if (given.fingerprint) {
+  // Ask is the last view: it offers what it can answer alone.
+  const answers = () => page.locator(".asked .value").allInnerTexts();
+  result.asked = [await page.locator(".examples button").allInnerTexts(), await page.locator("main :is(input, select)").count(), await answers()];
+  await page.getByRole("button", { name: "Shift all positions by 1" }).click();
+  await page.getByRole("button", { name: "Reset positions" }).waitFor();
+  await page.waitForFunction(() => !document.querySelector("[aria-busy=true]"));
+  result.asked.push(await page.locator(".moved .changed").allInnerTexts(), await answers());
+}
 await context.close();
 
 const plain = await watched(started, { javaScriptEnabled: false });
 await plain.page.goto(file);
-result.plain = await plain.page.locator("body").innerText();
+result.plain = await plain.page.locator("noscript").textContent();
 await plain.context.close();
 result.wrong.push(...(await small(started, file, ".answer")), ...complaints(seen));
 await started.close();

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.report.section import Section
 from whatwhere.studio.api.settings import ExportedView, query
-from whatwhere.studio.schemes import find_run, first_names, run_name
+from whatwhere.studio.schemes import run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
-FIRST: Mapping[str, str] = {
-    "expressions": "Max(1,6,2)",
-    "recall": "aKcR?c",
-    "text": "The cat sat on the ",
-    "text in tokens": "The cat sat on the",
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "expressions": ("First(6,2,1)", "Last(6,2,1)", "Max(1,6,2)", "Last(3,1,4,1,5,9,2,6,5,3,5,8)"),
+    "recall": ("aKcR?c", "aKcR?a", "aKcReTgMiPkB?c"),
+    "text": ("The cat sat on the ", "the cat"),
+    "text in tokens": ("The cat sat on the", "the cat"),
 }
-"""By task, a sequence to begin with."""
+"""By task, sequences to ask, the first to begin with; of expressions, also of twice the trained length."""
 MEDIAN, ALL_SEEDS = "median", "all"
 _DIGITS = frozenset("0123456789")
 
@@ -33,6 +33,7 @@ class Asked:
     Args:
         runs: the names of those that answer, then of those that cannot.
         usual: the answers where no position is changed; None where none is.
+        examples: other sequences of the task.
         digits: the slots of an expression's digits; None of other tasks.
     """
 
@@ -42,11 +43,12 @@ class Asked:
     seeds: Sequence[int]
     causal: bool
     digits: Sequence[int] | None
+    examples: Sequence[str]
 
 
 def begin(session: Session) -> dict[str, str]:
     """Return the settings that the view begins with."""
-    return {"text": FIRST.get(_task(session), ""), "seeds": MEDIAN}
+    return {"text": EXAMPLES.get(_task(session), ("",))[0], "seeds": MEDIAN}
 
 
 def cannot_ask(session: Session) -> str | None:
@@ -55,7 +57,7 @@ def cannot_ask(session: Session) -> str | None:
         return "What is open holds no models that were trained here: open the folder of a comparison."
     if not session.runs:
         return "This folder keeps no trained models: run the same command again, and its runs are done again."
-    if _task(session) not in FIRST:
+    if _task(session) not in EXAMPLES:
         return "Its task is not one of whatwhere's, so nobody knows how its sequences are written."
     return None
 
@@ -93,21 +95,29 @@ def answers(session: Session, *, text: str, positions: str = "", seeds: str = ME
         seeds=results.seeds,
         causal=results.record.settings.direction == "decoder",
         digits=slots if results.task.name == "expressions" else None,
+        examples=EXAMPLES[results.task.name],
     )
 
 
 def exported(session: Session) -> ExportedView | None:
-    """Return the first question with the answers and attention of the first run of each scheme."""
-    first = begin(session) | {"seeds": str(find_run(session, first_names(session)[0]).seed)}
-    question = {"text": first["text"], "positions": "", "seeds": first["seeds"]}
+    """Return the answers to the examples, at their usual positions and with all of them shifted by 1."""
     from whatwhere.report.comparison import answers as parts
 
-    try:
-        asked = answers(session, question)
-    except WhatWhereError:
-        return None
-    section = Section("ask", "Answers", [*parts(asked.answers)])
-    return ExportedView([("ask.answers", question)], begin=first, sections=[section])
+    queries: list[tuple[str, Mapping[str, str]]] = []
+    sections: list[Section] = []
+    for text in EXAMPLES[_task(session)]:
+        positions, title = "", text
+        while title:
+            question = {"text": text, "positions": positions, "seeds": MEDIAN}
+            try:
+                asked = answers(session, question).answers
+            except WhatWhereError:  # such as a text that is no sequence of these tokens
+                break
+            queries.append(("ask.answers", question))
+            sections.append(Section(f"ask-{len(queries)}", title, [*parts(asked)]))
+            title = "" if positions else f"{text}, every position shifted by 1"
+            positions = ",".join(str(position + 1) for position in asked.answers[0].positions)
+    return ExportedView(queries, begin=dict(queries[0][1]), sections=sections) if queries else None
 
 
 def _positions(written: str) -> list[int] | None:

@@ -132,6 +132,9 @@ function ThemeButton() {
   );
 }
 
+/** Pixels at the right end of a narrow list, which fade out (studio.css). */
+const FADED = 40;
+
 function Navigation({ shown, now }: { shown: View[]; now: View }) {
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
@@ -140,7 +143,7 @@ function Navigation({ shown, now }: { shown: View[]; now: View }) {
     if (!list.current || !link) return;
     const { left, right } = list.current.getBoundingClientRect();
     const here = link.getBoundingClientRect();
-    list.current.scrollLeft += Math.min(here.left - left, 0) + Math.max(here.right - right, 0);
+    list.current.scrollLeft += Math.min(here.left - left, 0) + Math.max(here.right + FADED - right, 0);
   }, [now.id]);
   return (
     <nav aria-label="Views">

@@ -186,6 +186,7 @@ export interface Section {
   name: string;
   title: string;
   parts: (string | Table | Chart)[];
+  folded: boolean;
 }
 export interface Series {
   name: string;
@@ -248,6 +249,7 @@ export interface Asked {
   seeds: number[];
   causal: boolean;
   digits: number[] | null;
+  examples: string[];
 }
 
 /** whatwhere.studio.api.biases */

@@ -10,7 +10,7 @@ import { Lines } from "./lines";
 import { type LinesProps, linesSvg } from "./plot";
 import { fileName, printAlone, savePng, saveSvg } from "./save";
 import { drawing } from "./svg";
-import { type Column, CsvButton, Table } from "./table";
+import { type Column, Menu, Table } from "./table";
 import { runnable } from "../python";
 import { inLight } from "../theme";
 
@@ -30,7 +30,6 @@ interface FigureProps<Row> extends Common {
 }
 
 export function Figure<Row>({ title, note, svg, columns, rows, how, code, children }: FigureProps<Row>) {
-  const [open, setOpen] = useState(false);
   const file = fileName(title, useView().run);
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
@@ -47,31 +46,21 @@ export function Figure<Row>({ title, note, svg, columns, rows, how, code, childr
       () => announce("PNG saved"),
       (problem: unknown) => announce(messageOf(problem)),
     );
-  const tools = [
-    ["PNG", `Save ${title} as PNG`, () => void png()],
-    ["SVG", `Save ${title} as SVG`, () => saveSvg(file, drawn())],
-    ["PDF", `Print ${title}, or save it as PDF`, () => printAlone(file, drawn())],
-  ] as const;
   return (
     <figure class="figure">
       <figcaption>
         <h3 ref={heading}>{title}</h3>
+        <Menu title={title} columns={columns} rows={rows}>
+          {[
+            ["PNG", `Save ${title} as PNG`, () => void png()],
+            ["SVG", `Save ${title} as SVG`, () => saveSvg(file, drawn())],
+            ["PDF", `Print ${title}, or save it as PDF`, () => printAlone(file, drawn())],
+          ]}
+        </Menu>
         {note && <p>{note}</p>}
       </figcaption>
       {children}
-      <div class="tools">
-        <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
-          Table
-        </button>
-        {tools.map(([kind, words, press]) => (
-          <button key={kind} type="button" aria-label={words} onClick={press}>
-            {kind}
-          </button>
-        ))}
-        <CsvButton title={title} columns={columns} rows={rows} />
-      </div>
-      {open && <Table caption={title} columns={columns} rows={rows} />}
-      <How code={code} text={how} />
+      <How code={code} text={how} table={() => <Table caption={title} columns={columns} rows={rows} />} />
     </figure>
   );
 }
@@ -80,15 +69,19 @@ interface HowProps {
   /** How something was computed, the formula and its inputs: a paragraph, or a list of them. */
   text: ComponentChildren;
   code?: string | null | undefined;
+  /** The numbers of a figure, which are shown above the text. */
+  table?(): ComponentChildren;
 }
 
-export function How({ text, code }: HowProps) {
+export function How({ text, code, table }: HowProps) {
   const { about, run } = useView();
+  const [open, setOpen] = useState(false);
   const lines = code && runnable(code, { ...about, run });
   return (
-    <details class="how">
-      <summary>How was this computed?</summary>
+    <details class="how" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{table ? "The numbers, and how they were computed" : "How was this computed?"}</summary>
       <div>
+        {open && table?.()}
         {(Array.isArray(text) ? text : [text]).map((paragraph, n) => paragraph && <p key={n}>{paragraph}</p>)}
         {lines && (
           <pre tabIndex={0}>

@@ -35,17 +35,34 @@ export function Sections({ of: { headline, sections }, code, how, open = false, 
     <>
       <p class="answer">{visible(headline)}.</p>
       {children}
-      {sections.map((section) => (
-        <section key={section.name} class="near apart" aria-label={section.title}>
+      {sections.map((section) => {
+        const heading = (
           <h2 id={`section-${section.name}`} tabIndex={-1}>
             {section.title}
           </h2>
+        );
+        const parts = (
           <div class="beside">
             <Parts section={section} open={open} />
           </div>
-          {after?.(section)}
-        </section>
-      ))}
+        );
+        return (
+          <section key={section.name} class="near apart" aria-label={section.title}>
+            {section.folded ? (
+              <details class="fold">
+                <summary>{heading}</summary>
+                {parts}
+              </details>
+            ) : (
+              <>
+                {heading}
+                {parts}
+              </>
+            )}
+            {after?.(section)}
+          </section>
+        );
+      })}
       <How code={code} text={how} />
     </>
   );
@@ -58,7 +75,8 @@ function Parts({ section: { parts }, open }: { section: Section; open: boolean }
         if (typeof part === "string") return <Prose key={n} text={part} />;
         if (!("series" in part)) return <TextTable key={part.caption} table={part} open={open} />;
         const ChartFigure = FIGURES[part.kind];
-        return <ChartFigure key={n} chart={part} />;
+        const alone = parts.every((other) => other === part || typeof other === "string" || !("series" in other));
+        return <ChartFigure key={n} chart={part} alone={alone} />;
       })}
     </>
   );
@@ -165,7 +183,8 @@ function curveOf({ low, high, look: number, reference, ...series }: Series, n: n
   return { ...series, ...band, ...look(number), ...(earlier && strokeOf(number + earlier)) };
 }
 
-function CurvesFigure({ chart }: { chart: Chart }) {
+/** A figure of curves; one that is alone in its section is taller. */
+function CurvesFigure({ chart, alone }: { chart: Chart; alone: boolean }) {
   const steps = chart.kind === "histogram";
   const curves = chart.series.map(curveOf);
   const readable: Partial<LinesProps> = /bias/i.test(chart.y_label) ? readableBiases(curves) : {};
@@ -178,6 +197,7 @@ function CurvesFigure({ chart }: { chart: Chart }) {
       xLabel={chart.x_label}
       yLabel={chart.y_label}
       logX={chart.log_x}
+      height={alone ? 340 : 240}
       steps={steps}
       dots={!steps && chart.x.length <= FEW}
       marks={chart.marks.map(([x, text]) => ({ x, text }))}

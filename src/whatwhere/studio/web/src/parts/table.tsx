@@ -50,11 +50,6 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
       next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the original order",
     );
   };
-  const tools = saved && (
-    <div class="tools">
-      <CsvButton title={caption} columns={columns} rows={rows} />
-    </div>
-  );
   const table = (
     <div
       class={virtual ? "scroll tall" : "scroll"}
@@ -100,7 +95,7 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
   );
   return (
     <div class={virtual ? "past" : undefined}>
-      {tools}
+      {saved && <Menu title={caption} columns={columns} rows={rows} />}
       {virtual && (
         <button type="button" class="skip" onClick={() => past.current?.focus()}>
           Past the {whole(rows.length)} rows
@@ -116,16 +111,36 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
   );
 }
 
-export function CsvButton<Row>({ title, columns, rows }: Omit<Props<Row>, "caption"> & { title: string }) {
-  const header = columns.map((column) => column.title);
-  const cells = () => rows.map((row) => columns.map((column) => valueOf(column, row)));
+interface MenuProps<Row> extends Omit<Props<Row>, "caption"> {
+  title: string;
+  /** Kinds of files beside the table of the numbers, each with what it is called in full and what saves it. */
+  children?: readonly (readonly [kind: string, words: string, press: () => void])[];
+}
+
+/** What saves a figure or a table: it opens on its kinds of files. */
+export function Menu<Row>({ title, columns, rows, children = [] }: MenuProps<Row>) {
   const { run } = useView();
-  const press = () =>
-    save(`${fileName(title, run)}.csv`, new Blob(["\uFEFF", csv(header, cells())], { type: "text/csv;charset=utf-8" }));
+  const menu = useRef<HTMLDetailsElement>(null);
+  const numbers = () => {
+    const header = columns.map((column) => column.title);
+    const cells = rows.map((row) => columns.map((column) => valueOf(column, row)));
+    const content = new Blob(["\uFEFF", csv(header, cells)], { type: "text/csv;charset=utf-8" });
+    save(`${fileName(title, run)}.csv`, content);
+  };
+  const leave = ({ relatedTarget }: FocusEvent) => {
+    if (!menu.current!.contains(relatedTarget as Node | null)) menu.current!.open = false;
+  };
   return (
-    <button type="button" aria-label={`Save ${title} as CSV`} onClick={press}>
-      CSV
-    </button>
+    <details class="save" ref={menu} onFocusOut={leave}>
+      <summary>Save</summary>
+      <div tabIndex={-1}>
+        {[...children, ["CSV", `Save ${title} as CSV`, numbers] as const].map(([kind, words, press]) => (
+          <button key={kind} type="button" aria-label={words} onClick={press}>
+            {kind}
+          </button>
+        ))}
+      </div>
+    </details>
   );
 }
 

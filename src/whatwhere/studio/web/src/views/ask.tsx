@@ -1,8 +1,8 @@
 /** The view Ask: what the models of a comparison answer to a text, with positions changed by hand, and their attention. */
 
 import { useMemo } from "preact/hooks";
-import { visibleToken } from "../escape";
-import { useQuery, useView } from "../hooks";
+import { visible, visibleToken } from "../escape";
+import { useQuery, useSource, useView } from "../hooks";
 import { fixed, upTo } from "../numbers";
 import { Bars, barsSvg } from "../parts/bars";
 import { Choice, type Option } from "../parts/controls";
@@ -12,7 +12,7 @@ import { Bar, Heat, type HeatProps, heatsSvg } from "../parts/heat";
 import { Answered } from "../parts/states";
 import { type Column, Table } from "../parts/table";
 import { literal } from "../python";
-import type { About, Answer, Asked, TokenProbability } from "../types";
+import type { Answer, Asked, TokenProbability } from "../types";
 
 /** A run: its name to choose it by, how it is shown, its answer, or why there is none, and that at the usual positions. */
 interface Run {
@@ -23,10 +23,10 @@ interface Run {
   usual: Answer | undefined;
 }
 
-function runsOf({ answers, runs, usual }: Asked, about: About): Run[] {
+function runsOf({ answers, runs, usual }: Asked): Run[] {
   return [...answers.answers, ...answers.without].map((one, n) => ({
     name: runs[n]!,
-    title: about.run_titles[about.runs.indexOf(runs[n]!)] ?? runs[n]!,
+    title: `${visible(one.scheme)}, seed ${one.seed}`,
     answer: "reason" in one ? null : one,
     missing: "reason" in one ? one.reason.split("\n")[0]! : "",
     usual: usual?.answers.find(({ scheme, seed }) => scheme === one.scheme && seed === one.seed),
@@ -34,44 +34,57 @@ function runsOf({ answers, runs, usual }: Asked, about: About): Run[] {
 }
 
 export function Ask() {
-  const { about, settings, change, run } = useView<Record<"text" | "seeds" | "positions", string>>();
-  const { text, seeds, positions } = settings;
+  const { about, settings, change, run } = useView<Record<"text" | "seeds" | "positions" | "shown", string>>();
+  const { text, seeds, positions, shown: chosen } = settings;
+  const source = useSource();
   const empty = text.trim() === "";
   const query = useQuery("ask.answers", empty ? null : { text, positions, seeds });
   const known = (query.answer?.seeds ?? []).map((seed): Option => [String(seed), `seed ${seed}`]);
   return (
     <>
       <div class="controls" role="search">
-        <TextField
-          label="Question"
-          hint="a sequence of the task, Ctrl+K"
-          name="text"
-          set={(next) => ({ text: next, positions: "" })}
-        />
         {!about.exported && (
-          <Choice
-            label="runs"
-            name="seeds"
-            options={[["median", "of each scheme the median"], ["all", "all"], ...known]}
-          />
+          <>
+            <TextField
+              label="Question"
+              hint="a sequence of the task, Ctrl+K"
+              name="text"
+              set={(next) => ({ text: next, positions: "" })}
+            />
+            <Choice
+              label="runs"
+              name="seeds"
+              options={[["median", "of each scheme the median"], ["all", "all"], ...known]}
+            />
+          </>
         )}
-        {positions !== "" && (
-          <button type="button" onClick={() => change({ positions: "" })}>
-            Reset positions
-          </button>
-        )}
+        <p class="examples">
+          {about.exported ? "This page answers" : "or"}
+          {query.answer?.examples
+            .filter((example) => source.holds("ask.answers", { text: example, positions: "", seeds }))
+            .map((example) => (
+              <button
+                key={example}
+                type="button"
+                aria-pressed={example === text}
+                onClick={() => change({ text: example, positions: "" })}
+              >
+                {example}
+              </button>
+            ))}
+        </p>
       </div>
       {empty ? (
         <p class="lead">Type a question above.</p>
       ) : (
         <Answered query={query} what="asking the models">
           {(asked) => {
-            const runs = runsOf(asked, about);
+            const runs = runsOf(asked);
             const answering = runs.filter(({ answer }) => answer);
-            const shown = answering.find(({ name }) => name === run) ?? answering[0]!;
+            const shown = answering.find(({ name }) => name === (chosen || run)) ?? answering[0]!;
             return (
               <>
-                <Positions asked={asked} />
+                <Positions asked={asked} text={text} />
                 <Answering asked={asked} runs={runs} shown={shown} text={text} />
                 <Heads asked={asked} of={shown} answer={shown.answer!} text={text} />
               </>
@@ -83,9 +96,10 @@ export function Ask() {
   );
 }
 
-/** The tokens, and below each its position, which may be changed. */
-function Positions({ asked: { answers, usual: unmoved } }: { asked: Asked }) {
-  const { change } = useView();
+/** The tokens, and below each its position, which may be changed where the models can be asked again. */
+function Positions({ asked: { answers, usual: unmoved }, text }: { asked: Asked; text: string }) {
+  const { about, settings, change } = useView<{ seeds: string; positions: string }>();
+  const source = useSource();
   const { tokens, trained, correct } = answers;
   const [positions, usual] = [answers, unmoved ?? answers].map((each) => each.answers[0]!.positions) as [
     number[],
@@ -98,6 +112,8 @@ function Positions({ asked: { answers, usual: unmoved } }: { asked: Asked }) {
     const next = positions.map((position, n) => (n === slot ? Number(written) : position));
     change({ positions: next.every((position, n) => position === usual[n]) ? "" : next.join(",") }, true);
   };
+  const shifted = positions.map((position) => position + 1).join(",");
+  const shiftable = source.holds("ask.answers", { text, positions: shifted, seeds: settings.seeds });
   const longest = trained[trained.length - 1] ?? 0;
   const length =
     tokens.length > longest
@@ -109,22 +125,39 @@ function Positions({ asked: { answers, usual: unmoved } }: { asked: Asked }) {
         {tokens.map((token, n) => (
           <li key={n} class={n === at ? "here" : undefined}>
             <TokenLabel word={token} />
-            <input
-              type="number"
-              min={0}
-              max={1_000_000}
-              value={positions[n]}
-              class={positions[n] === usual[n] ? undefined : "changed"}
-              aria-label={`position of token ${n}, ${token}`}
-              onInput={(event) => set(n, event.currentTarget.value)}
-            />
+            {about.exported ? (
+              <span class={positions[n] === usual[n] ? undefined : "changed"}>{positions[n]}</span>
+            ) : (
+              <input
+                type="number"
+                min={0}
+                max={1_000_000}
+                value={positions[n]}
+                class={positions[n] === usual[n] ? undefined : "changed"}
+                aria-label={`position of token ${n}, ${token}`}
+                onInput={(event) => set(n, event.currentTarget.value)}
+              />
+            )}
           </li>
         ))}
       </ol>
+      <p class="examples near">
+        {shiftable && (
+          <button type="button" onClick={() => change({ positions: shifted })}>
+            Shift all positions by 1
+          </button>
+        )}
+        {settings.positions !== "" && (
+          <button type="button" onClick={() => change({ positions: "" })}>
+            Reset positions
+          </button>
+        )}
+      </p>
       <p class="note">
         {length}. {correct === null ? "The task knows no correct answer to it." : `Correct is ${correct}.`}
-        {at !== null && ` The answer is read at token ${at}, which is marked.`} The numbers are positions: change one,
-        and the models are asked again. The mask follows the order of the tokens, whatever their positions.
+        {at !== null && ` The answer is read at token ${at}, which is marked.`} The numbers are positions
+        {!about.exported && ": change one, and the models are asked again"}. The mask follows the order of the tokens,
+        whatever their positions.
       </p>
     </>
   );
@@ -146,7 +179,7 @@ function Answering({ asked, runs, shown, text }: AnsweringProps) {
     share: one.answer?.top[0]!.probability ?? 0,
     text: sentence(one),
     color: judged(one, "good", "bad", "c2"),
-    choose: () => change({ run: one.name }),
+    choose: () => change({ shown: one.name }),
     chosen: one === shown,
     disabled: one.answer === null,
   }));
@@ -162,7 +195,7 @@ function Answering({ asked, runs, shown, text }: AnsweringProps) {
       rows={runs}
       columns={[
         { title: "run", value: (one) => one.title },
-        { title: "answer", value: ({ answer }) => (answer ? visibleToken(answer.top[0]!.token) : "–") },
+        { title: "answer", value: ({ answer }) => (answer ? quoted(answer.top[0]!.token) : "–") },
         probability("probability", ({ answer }) => answer?.top[0]!.probability),
         { title: "correct", value: (one) => judged(one, "yes", "no", "–") },
         probability("probability of the correct answer", ({ answer }) => answer?.correct_probability),
@@ -197,7 +230,11 @@ function sentence(run: Run): string {
 }
 
 function probable({ token, probability }: TokenProbability): string {
-  return `${visibleToken(token)} ${share(probability)}`;
+  return `${quoted(token)} ${share(probability)}`;
+}
+
+function quoted(token: string, at?: number): string {
+  return `“${visibleToken(token)}”${at === undefined ? "" : ` at ${at}`}`;
 }
 
 function share(probability: number | null | undefined): string {
@@ -246,14 +283,14 @@ function Heads({ asked, of, answer, text }: { asked: Asked; of: Run; answer: Ans
     <>
       <Figure
         title={title}
-        note={`Rows are queries, columns keys; each row sums to 1${causal ? ", and later keys are masked" : ""}. Framed: token ${at}, ${names[at]}, at whose output the model answers.`}
+        note={`Rows are queries, columns keys; each row sums to 1${causal ? ", and later keys are masked" : ""}. Framed: ${quoted(tokens[at]!, at)}, at whose output the model answers.`}
         svg={() => heatsSvg(`${title}: ${text}`, maps, ACROSS)}
         rows={pairs.filter(({ weight }) => !Number.isNaN(weight))}
         columns={[
           { title: "layer", numeric: true, value: ({ layer }) => layer },
           { title: "head", numeric: true, value: ({ head }) => head },
-          { title: "query", value: ({ query }) => `${query} ${names[query]}` },
-          { title: "key", value: ({ n }) => `${n % tokens.length} ${names[n % tokens.length]}` },
+          { title: "query", value: ({ query }) => quoted(tokens[query]!, query) },
+          { title: "key", value: ({ n }) => quoted(tokens[n % tokens.length]!, n % tokens.length) },
           { title: "weight", decimals: 4, value: ({ weight }) => weight },
         ]}
         code={`answers = ww.comparison.ask(PATH, ${literal(text)}, schemes=[${literal(scheme)}], ${given})\nanswers.answers[0].attention`}
@@ -275,7 +312,7 @@ function Heads({ asked, of, answer, text }: { asked: Asked; of: Run; answer: Ans
           <Bar map="amount" range={[0, 1]} text="weight" />
         </p>
       </Figure>
-      <AtTheAnswer at={at} digits={digits} heads={heads} names={names} />
+      <AtTheAnswer at={at} digits={digits} heads={heads} tokens={tokens} />
     </>
   );
 }
@@ -299,17 +336,17 @@ function headsOf({ attention }: Answer, causal: boolean): Head[] {
   });
 }
 
-type AtProps = Pick<Asked, "digits"> & { heads: Head[]; names: string[] };
+type AtProps = Pick<Asked, "digits"> & { heads: Head[]; tokens: string[] };
 
 /** The weights of each head at the token whose output is the answer, summed over an expression's digits. */
-function AtTheAnswer({ at, digits, heads, names }: Pick<Answer, "at"> & AtProps) {
+function AtTheAnswer({ at, digits, heads, tokens }: Pick<Answer, "at"> & AtProps) {
   const slots = digits ?? [];
   const rows = heads.map(({ layer, head, weights }) => {
-    const own = Array.from(names, (_, key) => weights[at * names.length + key] || 0);
+    const own = Array.from(tokens, (_, key) => weights[at * tokens.length + key] || 0);
     const most = own.indexOf(Math.max(...own));
     const of = slots.map((slot) => own[slot]!);
     const [all, least] = [of.reduce((sum, weight) => sum + weight, 0), Math.min(...of)];
-    return { layer, head, most, weight: own[most], all, least, equal: 1 / names.length };
+    return { layer, head, most, weight: own[most], all, least, equal: 1 / tokens.length };
   });
   const number = (title: string, key: "weight" | "all" | "least" | "equal") => ({
     title,
@@ -323,12 +360,12 @@ function AtTheAnswer({ at, digits, heads, names }: Pick<Answer, "at"> & AtProps)
   ];
   return (
     <Table
-      caption={`What token ${at}, ${names[at]}, attends to: the model answers at its output`}
+      caption={`What ${quoted(tokens[at]!, at)} attends to: the model answers at its output`}
       rows={rows}
       columns={[
         { title: "layer", numeric: true, value: ({ layer }) => layer },
         { title: "head", numeric: true, value: ({ head }) => head },
-        { title: "most to", value: ({ most }) => `${most} ${names[most]}` },
+        { title: "most to", value: ({ most }) => quoted(tokens[most]!, most) },
         number("weight", "weight"),
         ...(slots.length ? ofDigits : []),
       ]}

@@ -42,7 +42,10 @@ const PAGES: Record<string, Pick<View, "Page" | "defaults">> = {
   compare: { Page: Compare, defaults: () => ({ table: "input", k: 10 }) },
   replay: { Page: Replay, defaults: () => ({ at: END, of: "change" }) },
   attention: { Page: AttentionByDistance, defaults: () => ({}) },
-  ask: { Page: Ask, defaults: (about) => ({ text: "", seeds: "median", positions: "", ...about.begin["ask"] }) },
+  ask: {
+    Page: Ask,
+    defaults: (about) => ({ text: "", seeds: "median", positions: "", shown: "", ...about.begin["ask"] }),
+  },
   overview: { Page: Overview, defaults: () => ({ section: "" }) },
 };
 
