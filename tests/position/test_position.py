@@ -127,11 +127,6 @@ def test_from_mask_counts_the_real_tokens_only(rows):
     assert torch.equal(mask, seen)
 
 
-def test_padding_attends_to_nothing_and_is_never_attended_to():
-    mask = ww.Positions.from_mask(torch.tensor([0, 1, 1])).mask(causal=False)[0, 0]
-    assert mask.int().tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
-
-
 @few
 @given(lengths)
 def test_packed_position_ids_mean_the_packed_documents(sizes):
@@ -247,14 +242,6 @@ def test_mask_across_two_sequences_is_its_definition(of_queries, of_keys, causal
     elif causal or queries.segment is not None or keys.segment is not None:
         with pytest.raises(ww.errors.ShapeError, match="equal batches, or 1, are needed"):
             queries.mask(keys, causal=causal)
-
-
-@few
-@given(st.integers(1, 8), st.integers(0, 7))
-def test_a_decode_step_sees_what_the_whole_sequence_saw_there(n, t):
-    p = ww.positions(n)
-    t = min(t, n - 1)
-    assert torch.equal(p[t : t + 1].mask(p[: t + 1])[0, 0], p.mask()[0, 0, t : t + 1, : t + 1])
 
 
 def test_the_mask_is_what_attention_of_pytorch_takes():
@@ -432,27 +419,6 @@ def test_lengths_are_their_definition(recipe, others):
     p, present = make(recipe), [make(other) for other in others]
     if len({r.batch for r in (p, *present)} - {1}) <= 1:
         assert torch.equal(p.lengths(*present), lengths_by_loops(p, present))
-
-
-def test_the_length_of_a_document_is_its_largest_position_plus_one():
-    assert ww.positions(3, start=torch.tensor([0, 40])).lengths().tolist() == [[3, 3, 3], [43, 43, 43]]
-    assert ww.Positions.packed([2, 3]).lengths().tolist() == [[2, 2, 3, 3, 3]]
-    assert ww.Positions.grid(2, 5).lengths().unique().tolist() == [5]
-    padded = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])).lengths()
-    assert (padded[0, 2:].tolist(), padded[1].tolist()) == ([2, 2], [4, 4, 4, 4])
-    assert (
-        ww.Positions.randomized(3, max_length=50, generator=torch.Generator().manual_seed(0)).lengths().unique().numel()
-        == 1
-    )
-
-
-def test_a_decoding_step_has_the_length_of_its_cache():
-    p = ww.Positions.packed([2, 5])
-    assert p[6:].lengths(p).tolist() == [[5]]
-    assert p[1:2].lengths(p).tolist() == [[2]]
-    assert p[1:2].lengths(p[2:]).tolist() == [[2]]  # another document is no matter
-    # Queries that stand alike, keys that do not.
-    assert ww.positions(1, start=3).lengths(ww.positions(4, start=torch.tensor([0, 9]))).tolist() == [[4], [13]]
 
 
 def test_lengths_of_long_packed_sequences_make_no_table_of_all_pairs():

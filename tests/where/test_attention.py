@@ -83,22 +83,6 @@ def test_a_further_mask_limits_what_is_seen(name, engine):
 
 
 @EACH
-def test_cached_decoding_matches_the_full_forward_pass(name, engine):
-    where = WHERES[name](4)
-    q, k, v = draw((2, 4, 7, 8), (2, 2, 7, 8), (2, 2, 7, 8))
-    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
-    whole = where.at(p)
-    expected = whole.attention(*whole.query_key(q, k), v, engine="dense")
-    cached = k[:, :, :0]
-    for start, stop in ((0, 3), (3, 4), (4, 5), (5, 7)):  # a prompt, two single steps, a chunk
-        here = where.at(p[start:stop], p[:stop])
-        rotated, new = here.query_key(q[:, :, start:stop], k[:, :, start:stop])
-        cached = torch.cat([cached, new], dim=2)
-        y = here.attention(rotated, cached, v[:, :, :stop], engine=engine)
-        assert torch.allclose(y, expected[:, :, start:stop], atol=1e-5)
-
-
-@EACH
 def test_two_sequences_of_unequal_lengths(name, engine):
     where = WHERES[name](4)
     source = ww.Positions.from_mask(torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))

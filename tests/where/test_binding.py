@@ -16,25 +16,6 @@ def draw(*shapes, seed=0):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-class Contextual(ScoreBias):
-    """Positions counted by gates of q and k, as CoPE does (arXiv:2405.18719), with a slope in place of a table."""
-
-    by_content = True
-
-    def __init__(self, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-
-    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
-        open_gates = (q @ k.mT).sigmoid().masked_fill(~queries.mask(keys), 0)
-        counted = open_gates.flip(-1).cumsum(-1).flip(-1)
-
-        def element(b, h, i, j):
-            return -0.5 * counted[b, h, i, j]
-
-        return element
-
-
 class Unscaled(QueryKeyMap):
     """A map that changes nothing and asks for a softmax scale."""
 
@@ -162,17 +143,11 @@ def test_a_model_may_have_a_scale_of_its_own():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_scheme_that_depends_on_content_gets_each_layers_own(engine):
-    scheme = Contextual(num_heads=2)
-    p = ww.positions(4)
-    for seed, here in enumerate(ww.bind([ww.Where(score=scheme)] * 2, p)):
+    where = ww.Where(score=ww.CoPE(4, 2, 3, std=0.5)).requires_grad_(False)
+    for seed, here in enumerate(ww.bind([where] * 2, 4)):
         q, k, v = draw((2, 2, 4, 4), (2, 2, 4, 4), (2, 2, 4, 4), seed=seed)
-        scores = q @ k.mT
-        expected = torch.full((2, 2, 4, 4), -torch.inf)
-        for i in range(4):
-            for j in range(i + 1):
-                counted = scores[:, :, i, j : i + 1].sigmoid().sum(-1)
-                expected[:, :, i, j] = scores[:, :, i, j] / 2 - 0.5 * counted
-        assert torch.allclose(here.attention(q, k, v, engine=engine), expected.softmax(-1) @ v, atol=1e-5)
+        alone = where.at(4).attention(q, k, v, engine="dense")
+        assert torch.allclose(here.attention(q, k, v, engine=engine), alone, atol=1e-5)
 
 
 def test_several_axes_are_sliced_from_positions_of_all_tokens():

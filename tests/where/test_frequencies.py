@@ -1,6 +1,6 @@
 """Frequencies and angles, against Python's own arithmetic and mpmath's."""
 
-from math import cos, pi, sin
+from math import pi
 
 import mpmath
 import pytest
@@ -61,12 +61,6 @@ def test_autocast_leaves_angles_alone():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         made = angles(positions, inverse_frequencies(2))
     assert made.tolist() == [[257.0], [1025.0]]
-
-
-def test_sinusoid_tensor2tensor_has_other_frequencies():
-    (row,) = sinusoid(torch.tensor([5]), 6, layout="tensor2tensor").tolist()
-    turns = [5 * 10_000 ** (-i / 2) for i in range(3)]
-    assert row == pytest.approx([*map(sin, turns), *map(cos, turns)], abs=1e-7)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 0)])

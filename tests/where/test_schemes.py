@@ -1,7 +1,6 @@
 """The schemes: construction, settings, devices and dtypes. What they compute is the laws' business."""
 
 from copy import deepcopy
-from math import cos, sin
 
 import pytest
 import torch
@@ -38,23 +37,6 @@ def test_fixed_schemes_follow_the_positions_to_their_device():
     assert ww.ALiBi(4)(p).device.type == "meta"
 
 
-def turn(a, b, angle):
-    return a * cos(angle) - b * sin(angle), a * sin(angle) + b * cos(angle)
-
-
-@pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("rotary_dim", [2, 4, 6])
-def test_rotary_rotates_the_pairs_of_its_layout_and_no_others(interleaved, rotary_dim):
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(1, 1, 1, 6, generator=generator)
-    rotated, _ = ww.Rotary(6, 100.0, interleaved=interleaved, rotary_dim=rotary_dim)(q, q, torch.tensor([7]))
-    x, expected = q.flatten().tolist(), q.flatten().tolist()
-    for i in range(rotary_dim // 2):
-        a, b = (2 * i, 2 * i + 1) if interleaved else (i, i + rotary_dim // 2)
-        expected[a], expected[b] = turn(x[a], x[b], 7 * 100.0 ** (-2 * i / rotary_dim))
-    assert rotated.flatten().tolist() == pytest.approx(expected, abs=1e-6)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
     generator = torch.Generator().manual_seed(0)
@@ -68,15 +50,6 @@ def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
 
 def test_a_head_may_be_odd_where_only_a_part_rotates():
     assert ww.Rotary(5, rotary_dim=4).rotary_dim == 4
-
-
-@pytest.mark.parametrize("num_heads", [3, 5, 6, 7, 12, 20, 40])
-def test_slopes_of_other_numbers_are_the_authors(num_heads):
-    below = 1
-    while 2 * below <= num_heads:
-        below *= 2
-    assert slopes(num_heads) == slopes(below) + slopes(2 * below)[0::2][: num_heads - below]
-    assert len(set(slopes(num_heads))) == num_heads
 
 
 def test_alibi_accepts_custom_slopes():

@@ -30,8 +30,13 @@ _AT = (7, 5, 3)
 class ModelCache:
     """A KV cache of transformers and the positions of its keys; `of` makes one.
 
-    Operations are those of a KVCache. They change transformers' cache in place, in all layers, and return this object;
-    where one layer refuses, none is changed. Hidden vectors stay as they are, see KVCache.
+    Operations, their arguments and their errors are those of a KVCache. They change transformers' cache in place, in
+    all layers, and return this object; where one layer refuses, none is changed. Hidden vectors stay as they are.
+
+    Raises:
+        SettingError: Where positions are inside the hidden vectors, windows have forgotten keys, or models differ.
+        PositionError: Where tokens or positions are not there, or a query would see keys that have been forgotten.
+        ShapeError: Where batches or sizes differ, or a static cache has no room.
     """
 
     def __init__(self, layers: "list[_Layer]", text: Positions, rows: int, input_scheme: str | None) -> None:
@@ -53,18 +58,11 @@ class ModelCache:
         """Return the positions of the n tokens that follow; `position_ids=cache.next(n).index[0]` states them.
 
         Without them transformers counts the tokens in its cache, which after `shift` is wrong.
-
-        Raises:
-            PositionError: If the coordinates do not say how they continue.
         """
         return self._text.next(n)
 
     def crop(self, n: int) -> "ModelCache":
-        """Keep the first n tokens of the text; below 0, let so many go from its end.
-
-        Raises:
-            PositionError: If there are not so many, or a window has forgotten keys that the next query would see.
-        """
+        """Keep the first n tokens of the text; below 0, let so many go from its end."""
         gone = -n if n < 0 else self._text.tokens - n
         if not 0 <= gone <= self._text.tokens:
             raise PositionError(f"crop got n={n}, but the text has {self._text.tokens} tokens.")
@@ -75,30 +73,15 @@ class ModelCache:
         return self._change(lambda cache, _: cache.select(rows))
 
     def shift(self, by: int | Sequence[int] | Integer[Tensor, " batch"]) -> "ModelCache":
-        """Move all tokens by a number of positions: one, or one for each axis in a list, or each sequence in a tensor.
-
-        Raises:
-            SettingError: If positions are inside the hidden vectors.
-            PositionError: If a position would be below 0.
-        """
+        """Move all tokens by a number of positions: one, or one for each axis (a list) or each sequence (a tensor)."""
         return self._change(lambda cache, _: cache.shift(by), "shift")
 
     def drop(self, a: int, b: int) -> "ModelCache":
-        """Delete the tokens from a up to b; later ones close up, so that transformers' own count of positions is right.
-
-        Raises:
-            SettingError: If positions are inside the hidden vectors, or windows have forgotten keys that would come
-                into them.
-        """
+        """Delete the tokens from a up to b; later ones close up, so that transformers' count of positions is right."""
         return self._change(lambda cache, _: cache.drop(a, b), "drop")
 
     def paste(self, other: "ModelCache", at: int | Integer[Tensor, " batch"] | None = None) -> "ModelCache":
-        """Append the keys and values of another cache of this model, from a position on; None is the next one.
-
-        Raises:
-            SettingError: If positions are inside the hidden vectors, or the models differ.
-            ShapeError: If batches or sizes differ, or a static cache has no room.
-        """
+        """Append the keys and values of another cache of this model, from a position on; None is the next one."""
         start = self.next().index.amin(0) if at is None else torch.as_tensor(at).reshape(-1, 1)
         by = start - first_token(other.positions)[0]
         theirs = [other._text, *(layer.cache for layer in other._layers)]
@@ -111,25 +94,21 @@ class ModelCache:
         return self._change(pasted, "paste")
 
     def regime(self, n: int) -> "ModelCache":
-        """Rotate all keys to the frequencies of a text of n tokens (LongRoPE, dynamic), as the model has them then.
-
-        Raises:
-            ShapeError: If n is not a whole number of at least 1.
-        """
+        """Rotate all keys to the frequencies of a text of n tokens (LongRoPE, dynamic), as the model has them then."""
         return self._change(lambda cache, _: cache.regime(n))
 
     def _change(self, operation: Callable[[KVCache, int], object], moves: str | None = None) -> "ModelCache":
         """Do an operation with the text and all layers, and write them when none has refused."""
         if moves is not None and self._input is not None:
             raise SettingError(position_inside(moves, self._input))
-        changed = [copy(self._text), *(copy(layer.cache) for layer in self._layers)]
+        text, *caches = changed = [copy(self._text), *(copy(layer.cache) for layer in self._layers)]
         for n, cache in enumerate(changed):
             operation(cache, n)
-        self._text, *caches = changed
         for layer, cache in zip(self._layers, caches, strict=True):
             layer.require_room(cache)
+        self._text = text
         for layer, cache in zip(self._layers, caches, strict=True):
-            layer.write(cache, changed[0].tokens)
+            layer.write(cache, text.tokens)
         return self
 
 

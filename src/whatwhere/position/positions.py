@@ -849,7 +849,7 @@ class Positions:
         return Positions(index, order, segment, segment is None, known_end(index), numbering=self.numbering)
 
     def tree(
-        self, parents: Integer[Tensor, "*rows drafts"]
+        self, parents: Integer[Tensor, "*rows drafts"], follows: "Positions | None" = None
     ) -> "tuple[Positions, Bool[Tensor, 'batch 1 drafts all_keys']]":
         """Return the positions of a tree of drafts that follow these, and its mask: speculative decoding.
 
@@ -857,6 +857,7 @@ class Positions:
 
         Args:
             parents: the number of each draft's parent, which comes before it; -1 where it follows these tokens.
+            follows: the position after these tokens; None is that of `next`, or of `next_text` with several axes.
 
         Returns:
             Positions of the drafts, to be bound by `where.at(drafts, p.append(drafts))`; and which keys each sees, for
@@ -873,7 +874,29 @@ class Positions:
             >>> mask[0, 0, :, 7:].int().tolist()
             [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
         """
-        return draft_tree(self.next_text() if self.axes > 1 else self.next(), self.tokens, parents)
+        require_tensor("parents", parents, "parents")
+        require_integral(parents)
+        rows = torch.atleast_2d(parents).to(self.device).long()
+        if rows.dim() != 2:
+            raise ShapeError(f"parents need shape (drafts) or (batch, drafts), but have {tuple(parents.shape)}.")
+        slots = torch.arange(rows.shape[1], device=self.device)
+
+        def error(_: int, at: tuple[int, ...]) -> PositionError:
+            return PositionError(
+                f"draft {at[1]} has parent {int(rows[at])}, but needs one before it, of 0 to {at[1] - 1}, or -1.\n"
+                "List each draft behind its parent."
+            )
+
+        require_range(((rows < -1) | (rows >= slots)).long(), 1, error)
+        seen = (rows[..., None] == slots) | (slots[:, None] == slots)  # its parent and itself
+        for _ in range(len(slots).bit_length()):
+            seen = seen.double() @ seen.double() > 0
+        first = follows or (self.next_text() if self.axes > 1 else self.next())
+        depth = seen.sum(-1) - 1
+        index, order = first.index + depth, first.order + depth
+        segment = None if first.segment is None else first.segment.expand(len(order), len(slots))
+        mask = torch.nn.functional.pad(seen, (self.tokens, 0), value=True)[:, None]
+        return Positions(index, order, segment, False, known_end(index), numbering=first.numbering), mask
 
     def select(self, rows: Int64[Tensor, " some"]) -> "Positions":
         """Return the positions of some sequences, in any order and number; those of a batch of 1 serve all.
@@ -1152,36 +1175,6 @@ def positions(
         )
     index = torch.arange(start, start + n, device=device)[None]
     return Positions(index[None], index, None, True, start + n)._counted_from(start)
-
-
-def draft_tree(
-    follows: Positions, before: int, parents: Integer[Tensor, "*rows drafts"]
-) -> tuple[Positions, Bool[Tensor, "batch 1 drafts all_keys"]]:
-    """Return the positions and the mask of a tree of drafts from the position that follows so many keys on."""
-    require_tensor("parents", parents, "parents")
-    require_integral(parents)
-    rows, slots = (
-        torch.atleast_2d(parents).to(follows.device).long(),
-        torch.arange(parents.shape[-1]).to(follows.device),
-    )
-    if rows.dim() != 2:
-        raise ShapeError(f"parents need shape (drafts) or (batch, drafts), but have {tuple(parents.shape)}.")
-
-    def error(_: int, at: tuple[int, ...]) -> PositionError:
-        return PositionError(
-            f"draft {at[1]} has parent {int(rows[at])}, but needs one before it, of 0 to {at[1] - 1}, or -1.\n"
-            "List each draft behind its parent."
-        )
-
-    require_range(((rows < -1) | (rows >= slots)).long(), 1, error)
-    seen = (rows[..., None] == slots) | (slots[:, None] == slots)  # its parent and itself
-    for _ in range(len(slots).bit_length()):
-        seen = seen.double() @ seen.double() > 0
-    depth = seen.sum(-1) - 1
-    index, order = follows.index + depth, follows.order + depth
-    segment = None if follows.segment is None else follows.segment.expand(len(order), len(slots))
-    mask = torch.nn.functional.pad(seen, (before, 0), value=True)[:, None]
-    return Positions(index, order, segment, False, known_end(index), numbering=follows.numbering), mask
 
 
 def text_positions(

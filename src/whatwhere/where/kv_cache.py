@@ -16,12 +16,11 @@ from whatwhere.position.positions import (
     Positions,
     PositionsLike,
     as_positions,
-    draft_tree,
     is_number,
     positions,
     text_positions,
 )
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.score_bias import ScoreBias
 
 
@@ -30,22 +29,25 @@ class KVCache:
 
     Keys are stored as `here.query_key` returns them. Operations change the cache in place and return it; `fork` and
     slices return others. Afterwards it holds what a forward pass would have put there from the same hidden vectors: a
-    key that changes its position is rotated by the difference, from float64 angles, rounded once. What cannot be exact
-    for a scheme is refused.
+    key that moves is rotated by the difference, from float64 angles, rounded once. What cannot be exact is refused, and
+    then nothing has changed. Hidden vectors stay as they are: the guide "Reuse a cache" says what is exact for a whole
+    model.
 
-    Hidden vectors stay as they are. So `append`, `crop`, slices, `fork`, `select` and `forget` are exact for a whole
-    model, and `shift` where scores depend on distances alone; `drop`, `paste` behind other tokens and `regime` are not,
-    as deeper layers have seen other tokens or other frequencies.
-
-    Each rotation rounds bfloat16 keys once more, by up to half a unit in the last place of a pair's norm: after a shift
-    at most 1.21 units are wrong, and errors of many add up. With `keys_dtype=torch.float32` it is 1.21 units after
-    any number of shifts, for twice the memory of keys, and `k` is a copy of all.
+    In bfloat16 a shift leaves keys within 1.21 units in the last place of a pair's norm, and errors of many add up.
+    With `keys_dtype=torch.float32` they are within 1.21 units after any number of shifts, for twice the memory of keys;
+    and within half a unit, as keys that are computed again, if they were mapped in float32 too, by
+    `here.query_key(q, k.float())`. Then `k` is a copy of all, in the dtype of the values.
 
     Attributes:
         where: the layer's schemes.
         positions: of the keys in the cache.
         regime_length: the length that DynamicNTK and LongRoPE assume; None is that of each text at the time.
         least: the slots that `crop` has to keep: keys that a query before them would see have been forgotten.
+
+    Raises:
+        SettingError: By operations that cannot be exact for the scheme, and where dtypes differ.
+        PositionError: Where slots or positions are not there, or keys that a query would see have been forgotten.
+        ShapeError: Where tensors, axes or sequences do not fit those in the cache.
 
     Examples:
         >>> from whatwhere import Rotary, Where
@@ -68,9 +70,12 @@ class KVCache:
         self.positions: Positions = positions(0)
         self.least = 0
         self._scheme: QueryKeyMap | None = where.query_key
-        self._by_content = self._scheme is not None and self._scheme.by_content
+        self._needed = {"k", "v"} | ({"increments"} if self._sums else set())
+        if (score := where.score) is not None and score.sums_between and type(score).gates is not ScoreBias.gates:
+            self._needed.add("gates")
         self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
-        self._own = False  # whether they may be written to: what was given may not
+        self._room = 0  # tokens up to which they may be written to: what was given may not
+        self._fitted: tuple[Any, ...] = ()  # sizes and dtypes of the last step, which fit
         self._lengths: Tensor | None = None  # for which each key was mapped, where the map follows the length
         self._gaps = False  # whether forgotten keys are why coordinates do not count on by 1
         self._no_next: PositionError | None = None
@@ -78,13 +83,13 @@ class KVCache:
     def __copy__(self) -> "KVCache":
         """Return a cache of the same tensors, which neither writes to."""
         other = object.__new__(KVCache)
-        vars(other).update({**vars(self), "_held": dict(self._held), "_own": False})
+        vars(other).update({**vars(self), "_held": dict(self._held), "_room": 0})
         return other
 
     @property
     def tokens(self) -> int:
         """How many slots there are, those of padding among them."""
-        return self.positions.tokens
+        return self.positions.index.shape[2]
 
     @property
     def k(self) -> Float[Tensor, "batch mapped_key_heads keys mapped_dim"]:
@@ -107,10 +112,9 @@ class KVCache:
         return self._of("increments") if "increments" in self._held else None
 
     def _of(self, name: str) -> Tensor:
-        if name not in self._held:
+        if not self._held:
             raise ShapeError("this cache is empty.\nAppend the keys and values of a prompt first.")
-        held, tokens = self._held[name], self.positions.tokens
-        return held if held.shape[2] == tokens else held[:, :, :tokens]
+        return self._held[name].narrow(2, 0, self.tokens)
 
     def __repr__(self) -> str:
         """Return how much there is, and where."""
@@ -128,7 +132,7 @@ class KVCache:
         self, parents: Integer[Tensor, "*rows drafts"]
     ) -> tuple[Positions, Bool[Tensor, "batch 1 drafts all_keys"]]:
         """Return positions and mask of a tree of drafts, as `positions.tree` does, also behind forgotten keys."""
-        return draft_tree(self.next(), self.tokens, parents)
+        return self.positions.tree(parents, self.next())
 
     def at(self, step: PositionsLike = 1) -> Any:
         """Bind the layer to new tokens and all keys: `where.at(step, cache.positions.append(step))`, a Here.
@@ -136,9 +140,8 @@ class KVCache:
         A number counts the tokens that follow. Layers whose caches have the same positions are bound at once:
         `bind(wheres, step, positions.append(step))`.
         """
-        new = self._new(step)
-        keys = self.positions.append(new) if self.tokens else None
-        return self.where.at(new, keys, regime_length=self.regime_length)
+        new, keys = self._with_step(step)
+        return self.where.at(new, keys if self.tokens else None, regime_length=self.regime_length)
 
     def append(
         self,
@@ -160,27 +163,27 @@ class KVCache:
 
         Returns:
             All keys and values, as `here.attention` takes them.
-
-        Raises:
-            ShapeError: If tensors do not fit the positions, or what is in the cache.
-            SettingError: If dtypes differ, or gates or increments are missing.
-            PositionError: If the tokens are not later than those of their document.
         """
-        if (bound := getattr(step, "queries", None)) is not None:
-            new, keys, regime = bound, step.keys, step.regime_length
+        if (new := getattr(step, "queries", None)) is not None:
+            keys, regime = step.keys, step.regime_length
         else:
-            new = self._new(step) if self.tokens else as_positions(step, k.device)
-            regime = self.regime_length
-            keys = self.positions.append(new) if self.tokens else new
+            (new, keys), regime = self._with_step(step, k.device), self.regime_length
         tensors = {"k": k, "v": v}
         if gates is not None or increments is not None:
             tensors |= {name: x for name, x in (("gates", gates), ("increments", increments)) if x is not None}
-        self._require_fit(tensors, new, keys)
-        lengths = None
+        before, after = self.tokens, keys.index.shape[2]
+        given = (after - before, self._batch, new.index.shape, k.shape, v.shape, k.dtype, v.dtype)
+        if given != self._fitted or len(tensors) > 2:  # else it fits as the step before
+            self._require_fit(tensors, new, keys)
+            self._fitted = given if len(tensors) == 2 else ()
         if self._scheme is not None and self._scheme.follows_length:
             lengths = new.lengths(new, keys) if regime is None else torch.full_like(new.order, regime)
-        self._grow(tensors, keys, lengths)
-        return self.k, self.v
+            self._lengths = _joined(self._lengths, lengths)
+        self._write(tensors, before, after)
+        self.positions = keys
+        if self.keys_dtype is not None:
+            return self.k, self.v
+        return self._held["k"].narrow(2, 0, after), self._held["v"].narrow(2, 0, after)  # as those, in less time
 
     def crop(
         self, n: int | Integer[Tensor, "*batch"], drafts: Integer[Tensor, "*rows accepted"] | None = None
@@ -192,40 +195,32 @@ class KVCache:
                 sequence: what is behind it becomes padding, and `next` goes on from each one's own last token.
             drafts: the accepted tokens of a draft tree, from root to leaf, by their numbers in the tree, for all
                 sequences or for each; -1 is none.
-
-        Raises:
-            PositionError: If there are not so many slots, or keys that the next query would see have been forgotten.
         """
         ends = torch.as_tensor(n, device=self.positions.device).reshape(-1, 1)
         ends = torch.where(ends < 0, ends + self.tokens, ends)
         least, most = (int(end) for end in ends.aminmax())
         rows = (1,) if drafts is not None else (1, self._batch)
-        if not 0 <= least <= most <= self.tokens or len(ends) not in rows:
+        if ends.is_floating_point() or not 0 <= least <= most <= self.tokens or len(ends) not in rows:
             raise PositionError(
                 f"crop got n={n}, but needs a number of the {self.tokens} slots, or without drafts one for each of "
                 f"{self._batch} sequences."
             )
         self._require_remembered(least)
         slots = torch.arange(most, device=self.positions.device)[None]
-        if drafts is None:
-            return self._keep(slots, slots >= ends if least < most else None)
-        path = torch.atleast_2d(drafts).to(slots)
-        none = path < 0
-        if bool(((path < -1) | (most + path >= self.tokens)).any()):
-            raise PositionError(
-                f"crop got drafts={drafts.tolist()}, but behind slot {most} there are {self.tokens - most}, which are "
-                "numbered from 0; -1 is none."
-            )
-        slots = torch.cat([slots.expand(len(path), -1), (most + path).clamp(max=self.tokens - 1, min=0)], dim=-1)
-        return self._keep(slots, F.pad(none, (most, 0)) if bool(none.any()) else None)
+        absent = slots >= ends
+        if drafts is not None:
+            path = torch.atleast_2d(drafts).to(slots)
+            if bool(((path < -1) | (most + path >= self.tokens)).any()):
+                raise PositionError(
+                    f"crop got drafts={drafts.tolist()}, but behind slot {most} there are {self.tokens - most}, which "
+                    "are numbered from 0; -1 is none."
+                )
+            slots = torch.cat([slots.expand(len(path), -1), (most + path).clamp(0, self.tokens - 1)], dim=-1)
+            absent = F.pad(path < 0, (most, 0))
+        return self._keep(slots, absent if bool(absent.any()) else None)
 
     def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "KVCache":
-        """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`.
-
-        Raises:
-            PositionError: If the index is neither a slice nor slots, or keys that the next query would see have been
-                forgotten.
-        """
+        """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`."""
         part, every = self.positions[tokens], torch.arange(self.tokens, device=self.positions.device)
         slots, other = every[tokens], copy(self)
         self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
@@ -244,7 +239,7 @@ class KVCache:
         index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
         index, other = index.to(self.positions.device, torch.int64), copy(self)
         other._held = {name: self._of(name).index_select(0, index) for name in self._held}
-        other.positions, other._own = self.positions.select(index), True
+        other.positions, other._room = self.positions.select(index), self.tokens
         if self._lengths is not None and len(self._lengths) > 1:
             other._lengths = self._lengths[index]
         return other
@@ -260,16 +255,12 @@ class KVCache:
         Args:
             spare: tokens at the end that may still be cropped, such as drafts: what a query in place of the first of
                 them sees is kept.
-
-        Raises:
-            SettingError: If a scheme sums over the keys that would be deleted.
-            PositionError: If there are not so many tokens, or the window is by coordinates that do not grow.
         """
         p, end = self.positions, self.tokens - spare
         if not 0 <= end <= self.tokens:
             raise PositionError(f"forget got spare={spare}, but needs a number of the {self.tokens} slots.")
         slots = torch.cat([self.where.kept(p[:end] if spare else p), torch.arange(end, self.tokens, device=p.device)])
-        if p.segment is not None and not self._by_content:
+        if p.segment is not None and not self._sums:
             slots = slots[(p.segment >= 0).any(0)[slots]]
         begin = self.tokens - len(slots)
         if begin == 0:
@@ -279,9 +270,8 @@ class KVCache:
                 self.next()
             except PositionError as unknown:
                 self._no_next = unknown
-        kept = p[slots]
-        if p.start is not None and len(slots) and int(slots[0]) == begin:  # the last ones, which count on as ever
-            kept = positions(len(slots), p.start + begin, p.device)
+        last = p.start is not None and len(slots) > 0 and int(slots[0]) == begin  # which count on as ever
+        kept = positions(len(slots), p.start + begin, p.device) if last and p.start is not None else p[slots]
         self._gather(slots[None])
         self.positions, self._gaps = kept, True
         self.least = self.least if self.where.window is None else len(slots) - spare
@@ -292,11 +282,6 @@ class KVCache:
 
         Args:
             by: one number; or one for each axis in a list, or one for each sequence in a tensor.
-
-        Raises:
-            SettingError: If it cannot be exact for the scheme.
-            PositionError: If a position would be below 0.
-            ShapeError: If there are other axes or sequences.
         """
         self._require_movable("shift", sums=False)
         p, step = self.positions, torch.as_tensor(by, device=self.positions.device)
@@ -307,17 +292,13 @@ class KVCache:
                 f"each of {self._batch} sequences in a tensor."
             )
         order = step[0] if _counts(p) else torch.zeros_like(step[0])
-        self._move(_moved(p, step, order, p.known_starts() + order if p.is_part else None))
-        return self
+        return self._move(_moved(p, step, order, p.known_starts() + order if p.is_part else None))
 
     def drop(self, a: int, b: int) -> "KVCache":
         """Delete the slots from a up to b, as of a slice; later tokens of the document close up.
 
         The first of them goes to where the first deleted token was. That is a context shift, which keeps the first a
         tokens; and a cache with sinks.
-
-        Raises:
-            SettingError: If it cannot be exact for the scheme, or keys were forgotten that would come into the window.
         """
         self._require_movable("drop")
         if self.least:
@@ -326,13 +307,12 @@ class KVCache:
                 "the positions, with sinks by Window(size, first=4)."
             )
         a, b, _ = slice(a, b).indices(self.tokens)
-        if a < b:
-            moves = _closed_up(self.positions, a, b)
-            slots = torch.arange(self.tokens, device=self.positions.device)
-            self._keep(torch.cat([slots[:a], slots[b:]])[None])
-            p = self.positions
-            self._move(_moved(p, *moves, p.known_starts() if p.is_part else None))
-        return self
+        if a >= b:
+            return self
+        moves = _closed_up(self.positions, a, b)
+        slots = torch.arange(self.tokens, device=self.positions.device)
+        p = self._keep(torch.cat([slots[:a], slots[b:]])[None]).positions
+        return self._move(_moved(p, *moves, p.known_starts() if p.is_part else None))
 
     def paste(self, other: "KVCache", at: int | Integer[Tensor, " batch"] | None = None) -> "KVCache":
         """Append the keys and values of another cache of this layer, at other positions than they were mapped at.
@@ -340,11 +320,6 @@ class KVCache:
         Args:
             other: of one document in each sequence, perhaps padded. It stays as it is; a batch of 1 serves all.
             at: the position of its first token, for all sequences or for each; None goes on from the last token.
-
-        Raises:
-            SettingError: If it cannot be exact, or the other has forgotten its first tokens and there is no `at`.
-            PositionError: If a position would be below 0, or the other cache has several documents.
-            ShapeError: If batches or sizes of heads differ.
         """
         self._require_movable("paste")
         scheme, theirs = self._scheme, other._scheme
@@ -356,19 +331,17 @@ class KVCache:
             )
         if not other.tokens:
             return self
-        other = other if self.tokens else other.fork()  # whose tensors may be overwritten later
-        new, tensors = self._behind(other.positions, at), {name: other._of(name) for name in other._held}
+        new, before = self._behind(other.positions, at), self._lengths
         rows = max(self._batch or other._batch, new.batch)
-        tensors = {name: x.expand(rows, *x.shape[1:]) if len(x) == 1 else x for name, x in tensors.items()}
-        if scheme is not None:
-            bounds = (other._bound(p, other._lengths) for p in (other.positions, new))
-            tensors["k"] = scheme.rerotate(tensors["k"], *bounds)
-        dtype = self._held["k"].dtype if self._held else self.keys_dtype or tensors["v"].dtype
-        tensors["k"] = tensors["k"].to(dtype)
-        keys = self.positions.append(new) if self.tokens else new
-        self._require_fit(tensors, new, keys)
-        self.least = self.tokens + other.least if other.least else self.least
-        self._grow(tensors, keys, other._lengths)
+        moved = other.fork([0] * rows if other._batch == 1 else None)._move(new)
+        tensors = {name: moved._of(name) for name in moved._held}
+        if self.keys_dtype is None:
+            tensors["k"] = moved.k
+        forgotten = self.tokens + other.least if other.least else self.least
+        self.append(new, **tensors)
+        if other._lengths is not None:
+            self._lengths = _joined(before, other._lengths)
+        self.least = forgotten
         self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
         return self
 
@@ -379,17 +352,11 @@ class KVCache:
 
         Args:
             n: the length; None is that of each text now, and later steps have those of their own.
-
-        Raises:
-            ShapeError: If n is not a whole number of at least 1.
         """
         if n is not None:
             require_whole("regime", n=n)
-        p, scheme, lengths = self.positions, self._scheme, self._lengths
-        if scheme is not None and lengths is not None:
-            new = p.lengths() if n is None else torch.full_like(lengths, n)
-            self._held["k"] = scheme.rerotate(self._of("k"), self._bound(p, lengths), self._bound(p, new))
-            self._lengths = new
+        if self._lengths is not None:
+            self._move(self.positions, self.positions.lengths() if n is None else torch.full_like(self._lengths, n))
         self.regime_length = n
         return self
 
@@ -397,14 +364,24 @@ class KVCache:
     def _batch(self) -> int:
         return self._held["k"].shape[0] if self._held else 0
 
-    def _new(self, step: PositionsLike) -> Positions:
-        return self.next(int(step)) if is_number(step) else as_positions(step)
+    @property
+    def _sums(self) -> bool:
+        """Whether the map of each key is a sum over the tokens before it."""
+        return self._scheme is not None and self._scheme.by_content
+
+    def _with_step(self, step: PositionsLike, device: torch.device | None = None) -> tuple[Positions, Positions]:
+        """Return positions of new tokens, and of all keys with them."""
+        if not self.tokens:
+            new = as_positions(step, device or self.positions.device)
+            return new, new
+        new = self.next(int(step)) if is_number(step) else as_positions(step)
+        return new, self.positions.append(new)
 
     def _require_movable(self, operation: str, sums: bool = True) -> None:
         """Raise SettingError where tokens of this layer cannot be at other positions, or behind other tokens."""
         if self.where.input is not None:
             raise SettingError(position_inside(operation, type(self.where.input).__name__))
-        if self._by_content and sums:
+        if self._sums and sums:
             raise SettingError(
                 f"{type(self._scheme).__name__} rotates each key by a sum over all tokens before it, which are others "
                 f"after {operation}.\nCompute the keys again, behind their new beginning."
@@ -419,12 +396,13 @@ class KVCache:
 
     def _require_fit(self, tensors: dict[str, Tensor], new: Positions, keys: Positions) -> None:
         """Raise unless tensors have the tokens of their positions, and the sizes, names and dtypes of the cache."""
-        (_, batch, n), rows, held = new.index.shape, tensors["k"].shape[0], self._held
-        if keys.tokens != self.tokens + n:
+        (_, batch, n), held = new.index.shape, self._held
+        if keys.index.shape[2] != self.tokens + n:
             raise ShapeError(
                 f"{keys.tokens} keys were bound, but the cache has {self.tokens}, and {n} tokens are new.\n"
                 "Bind them by cache.at(step), or where.at(step, cache.positions.append(step))."
             )
+        rows = tensors["k"].shape[0]
         for name, x in tensors.items():
             before, size = held.get(name, x), x.shape
             fits = len(size) > 2 and size[0] == rows == before.shape[0] and size[2] == n and batch in (1, rows)
@@ -435,66 +413,57 @@ class KVCache:
                 )
             if x.dtype != before.dtype and (name != "k" or self.keys_dtype is None):
                 raise SettingError(f"{name} has dtype {x.dtype}, but the cache {before.dtype}.\nMake both equal.")
-        if held.keys() == tensors.keys():
-            return
-        needed = set(held or tensors) | ({"increments"} if self._by_content else set())
-        if (score := self.where.score) is not None and score.sums_between and type(score).gates is not ScoreBias.gates:
-            needed.add("gates")
-        if needed != set(tensors):
+        if (needed := set(held) or self._needed | set(tensors)) != set(tensors):
             raise SettingError(
                 f"the cache needs {', '.join(sorted(needed))} of each token, but got {', '.join(sorted(tensors))}.\n"
                 "Pass gates=here.gates(x) and increments=here.increments(x) of the new tokens, each always or never."
             )
 
-    def _grow(self, tensors: dict[str, Tensor], keys: Positions, lengths: Tensor | None) -> None:
-        """Write tensors behind what is there, with room for later ones; these are the positions of all keys."""
-        before, after, held = self.tokens, keys.tokens, self._held
+    def _write(self, tensors: dict[str, Tensor], before: int, after: int) -> None:
+        """Write tensors behind what is there, with room for later ones."""
+        held = self._held
         if self.keys_dtype is not None:
             tensors["k"] = tensors["k"].to(self.keys_dtype)
-        if lengths is not None:
-            both = [lengths] if self._lengths is None else [self._lengths, lengths]
-            rows = max(len(x) for x in both)
-            self._lengths = torch.cat([x.expand(rows, -1) for x in both], dim=-1)
-        graph = any(x.requires_grad for x in (*tensors.values(), *held.values())) if torch.is_grad_enabled() else False
-        adopted, inferring = not before and self.capacity <= after, torch.is_inference_mode_enabled()
+        graph = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors.values(), *held.values()))
+        if graph or (not before and self.capacity <= after):
+            for name, x in tensors.items():
+                held[name] = torch.cat([held[name][:, :, :before], x], dim=2) if before else x
+            self._room = 0
+            return
+        # What was made under inference_mode may not be written to without it.
+        inferring = torch.is_inference_mode_enabled()
+        if after > self._room or any(inferring < x.is_inference() for x in held.values()):
+            self._room = max(self.capacity, after * 3 // 2 + 16 if before else after)
+            for name, x in tensors.items():
+                larger = x.new_empty(*x.shape[:2], self._room, *x.shape[3:])
+                if before:
+                    larger[:, :, :before] = held[name][:, :, :before]
+                held[name] = larger
         for name, x in tensors.items():
-            room = held.get(name)
-            if adopted or graph:
-                held[name] = x if adopted or room is None else torch.cat([room[:, :, :before], x], dim=2)
-                continue
-            # What was made under inference_mode may not be written to without it.
-            if room is None or not self._own or room.shape[2] < after or (inferring < room.is_inference()):
-                size = max(self.capacity, after * 3 // 2 + 16 if before else after)
-                held[name] = x.new_empty(*x.shape[:2], size, *x.shape[3:])
-                if room is not None:
-                    held[name][:, :, :before] = room[:, :, :before]
-            held[name][:, :, before:after] = x
-        self._own, self.positions = not (adopted or graph), keys
+            held[name].narrow(2, before, after - before).copy_(x)
 
-    def _bound(self, p: Positions, lengths: Tensor | None) -> Bound:
-        assert self._scheme is not None
-        return self._scheme.bind(p) if lengths is None else self._scheme.bind(p, lengths)
-
-    def _move(self, new: Positions) -> None:
-        """Map the keys to other positions."""
-        scheme = self._scheme
-        if scheme is not None and not scheme.by_content and self._held:
-            bounds = (self._bound(p, self._lengths) for p in (self.positions, new))
-            self._held["k"] = scheme.rerotate(self._of("k"), *bounds)
-        self.positions = new
+    def _move(self, new: Positions, lengths: Tensor | None = None) -> "KVCache":
+        """Map the keys to other positions, or as those of texts of other lengths."""
+        scheme, lengths = self._scheme, self._lengths if lengths is None else lengths
+        if scheme is not None and not self._sums and self._held:
+            pairs = ((self.positions, self._lengths), (new, lengths))
+            bounds = (scheme.bind(p) if n is None else scheme.bind(p, n) for p, n in pairs)
+            self._held["k"], self._room = scheme.rerotate(self._of("k"), *bounds), 0
+        self.positions, self._lengths = new, lengths
+        return self
 
     def _gather(self, slots: Int64[Tensor, "rows kept"]) -> None:
         """Keep copies of the tensors at some slots, for all sequences or for each."""
         self._held = {name: _at_slots(self._of(name), slots) for name in self._held}
-        self._lengths = None if self._lengths is None else _at_slots(self._lengths[:, None], slots)[:, 0]
-        self._own = True
+        self._lengths = None if self._lengths is None else self._lengths.take_along_dim(slots, -1)
+        self._room = slots.shape[1]
 
     def _keep(self, slots: Int64[Tensor, "rows kept"], absent: Bool[Tensor, "batch kept"] | None = None) -> "KVCache":
         """Keep some slots as a text of its own, for all sequences or for each; those that are absent become padding."""
         p = self.positions
-        index, order = _at_slots(p.index.movedim(0, 1), slots).movedim(1, 0), _at_slots(p.order[:, None], slots)[:, 0]
-        segment = None if p.segment is None else _at_slots(p.segment[:, None], slots)[:, 0]
-        starts = _at_slots(p.known_starts()[:, None], slots)[:, 0] if p.is_part else None
+        index, order = p.index.take_along_dim(slots[None], -1), p.order.take_along_dim(slots, -1)
+        segment = None if p.segment is None else p.segment.take_along_dim(slots, -1)
+        starts = p.known_starts().take_along_dim(slots, -1) if p.is_part else None
         if absent is not None:
             segment = torch.where(absent, -1, torch.zeros_like(order) if segment is None else segment)
         if len(slots) > 1 or not torch.equal(slots[0], torch.arange(slots.shape[1], device=slots.device)):
@@ -545,8 +514,13 @@ def _at_slots(x: Tensor, slots: Int64[Tensor, "rows kept"]) -> Tensor:
     """Return a tensor (batch, any, tokens, ...) at some slots of all its sequences, or of each."""
     if len(slots) == 1:
         return x.index_select(2, slots[0])
-    index = slots.view(len(slots), 1, -1, *(1,) * (x.dim() - 3))
-    return x.expand(len(slots), *x.shape[1:]).gather(2, index.expand(-1, x.shape[1], -1, *x.shape[3:]))
+    return x.take_along_dim(slots.view(len(slots), 1, -1, *(1,) * (x.dim() - 3)), 2)
+
+
+def _joined(before: Tensor | None, after: Int64[Tensor, "rows new"]) -> Int64[Tensor, "batch tokens"]:
+    """Return the lengths of the texts of all keys, of a batch of 1 for all sequences."""
+    both = [after] if before is None else [before, after]
+    return torch.cat([x.expand(max(map(len, both)), -1) for x in both], dim=-1)
 
 
 def _counts(p: Positions) -> bool:

@@ -29,22 +29,6 @@ def test_in_float32_the_gradient_of_alpha_is_rounded_only():
     assert wide.alpha.grad.abs().max() > 1e4
 
 
-def test_it_starts_as_rotary_and_leaves_it():
-    scheme, rotary, p = ww.LearnedRotary(8), ww.Rotary(8), ww.positions(6, start=50)
-    q, k = draw(1, 2, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2)
-    with torch.no_grad():
-        torch.testing.assert_close(scheme(q, k, p), rotary(q, k, p), rtol=0, atol=1e-6)
-    optimizer = torch.optim.AdamW(scheme.parameters(), lr=0.1)
-    mapped_q, mapped_k = scheme(q, k, p)
-    (mapped_q @ mapped_k.mT).square().sum().backward()
-    optimizer.step()
-    with torch.no_grad():
-        assert (scheme(q, k, p)[0] - rotary(q, k, p)[0]).abs().max() > 0.1
-    assert (scheme.inverse_frequencies / rotary.inverse_frequencies).log().detach().numpy() == pytest.approx(
-        scheme.alpha.detach().numpy(), abs=1e-6
-    )
-
-
 def test_bfloat16_of_alpha_moves_far_angles():
     scheme = trained()
     near, far = ww.positions(2), ww.positions(2, start=100_000)
@@ -54,19 +38,6 @@ def test_bfloat16_of_alpha_moves_far_angles():
     close, apart = ((one - other).abs().max() for one, other in zip(exact, rounded, strict=True))
     assert close < 1e-2
     assert apart > 0.5
-
-
-def test_cached_keys_have_the_old_frequencies():
-    scheme, p = trained(), ww.positions(5)
-    k = draw(1, 1, 5, 8)
-    with torch.no_grad():
-        old = scheme.bind(p)
-        cached = scheme.map_key(k, old)
-        scheme.alpha.add_(0.1)
-        new = scheme.bind(p)
-        wanted = scheme.map_key(k, new)
-        assert (cached - wanted).abs().max() > 0.1
-        torch.testing.assert_close(scheme.rerotate(cached, old, new), wanted, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -14,12 +14,6 @@ AXIS_LAYOUTS = pytest.mark.parametrize(
 )
 
 
-def scattered(tokens=7):
-    """Time, height and width that differ everywhere."""
-    index = torch.randint(2000, (3, 2, tokens), generator=torch.Generator().manual_seed(4))
-    return ww.Positions.from_position_ids(index)
-
-
 @AXIS_LAYOUTS
 @pytest.mark.parametrize(
     "scaling", [None, ww.scaling.YaRN(4.0, 64), ww.scaling.DynamicNTK(4.0, 8)], ids=["plain", "yarn", "dynamic"]
@@ -67,13 +61,3 @@ def test_the_length_of_a_picture_is_its_largest_coordinate():
     wide = ww.Positions.grid(1, 1, 20)
     assert torch.equal(rope(q, q, wide)[0], rope(q, q, wide, regime_length=20)[0])
     assert (rope(q, q, wide)[0] - rope(q, q, wide, regime_length=8)[0]).abs().max() > 1e-2
-
-
-def test_keys_of_one_regime_are_rotated_to_another():
-    scaling = ww.scaling.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), 16, factor=4.0)
-    rope = ww.MultimodalRotary(20, (4, 2, 2), layout="interleaved", rotary_dim=16, scaling=scaling)
-    p, k = scattered(), draw(2, 3, 7, 20)
-    old, new = rope.bind(p, 10), rope.bind(p, 17)
-    rotated = rope.rerotate(rope.map_key(k, old), old, new)
-    torch.testing.assert_close(rotated, rope.map_key(k, new), rtol=0, atol=3e-6)
-    assert (rotated - rope.map_key(k, old)).abs().max() > 1

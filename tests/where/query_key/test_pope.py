@@ -2,8 +2,6 @@
 
 from math import pi
 
-import numpy as np
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -52,21 +50,6 @@ def test_phases_are_periodic():
     torch.testing.assert_close(pope.phases, phases, rtol=0, atol=5e-6)
     assert ((phases >= -2 * pi) & (phases <= 0)).all()
     assert not ww.PoPE(8, 1).phases.any()
-
-
-def test_a_phase_that_starts_at_zero_learns_in_both_directions():
-    """Clamped to [-2 pi, 0], a step up from 0 would be the last."""
-    for wanted in (-0.5, 0.5):
-        pope = ww.PoPE(1, 1)
-        q = torch.ones(1, 1, 1, 1)
-        optimizer = torch.optim.SGD(pope.parameters(), lr=0.3)
-        target = pope.map_key(q, pope.bind(ww.positions(1))).new_tensor([np.cos(wanted), -np.sin(wanted)])
-        for _ in range(200):
-            optimizer.zero_grad()
-            mapped = pope(q, q, ww.positions(1))[0][0, 0, 0] / F.softplus(q[0, 0, 0])
-            (mapped - target).square().sum().backward()
-            optimizer.step()
-        assert float(pope.delta.detach()) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_bfloat16_in_and_out_with_float32_between():

@@ -42,13 +42,6 @@ def test_no_curve_falls_or_lies_below_one(curve, factors):
     assert every[-1] > every[0]
 
 
-def test_a_step_comes_one_token_earlier_when_counted_from_one():
-    index = torch.arange(12)
-    from_one, from_zero = (temperature.SteppedLog(1.0, 4, offset).at(index) for offset in (1, 0))
-    assert from_one.tolist() == pytest.approx([1] * 3 + [1 + log(2)] * 4 + [1 + log(3)] * 4 + [1 + log(4)])
-    assert from_zero.tolist() == pytest.approx([1] * 4 + [1 + log(2)] * 4 + [1 + log(3)] * 4)
-
-
 def test_steps_are_found_in_whole_numbers():
     """In float32 a position beyond 2 ** 24 is rounded, and with it the step."""
     period = 2**24 + 1
@@ -61,12 +54,6 @@ def test_within_its_length_a_curve_changes_nothing():
     for curve in (temperature.SteppedLog(0.1, 11), temperature.ClampedLog(0.1, 10), temperature.LogN(10)):
         assert torch.equal(ww.QueryTemperature(4, curve)(q, q)[0], q)
         assert not torch.equal(ww.QueryTemperature(4, curve)(q, q, ww.positions(10, start=2))[0], q)
-
-
-def test_qwens_list():
-    """Qwen's list: log(n) / log(L) where n > L, else 1."""
-    wanted = [log(n) / log(10) if n > 10 else 1 for n in range(1, 41)]
-    assert temperature.LogN(10).at(torch.arange(40)).tolist() == pytest.approx(wanted)
 
 
 def test_scores_are_multiplied_and_a_bias_is_not():

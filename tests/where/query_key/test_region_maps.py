@@ -19,18 +19,6 @@ SCHEMES = {
 each = pytest.mark.parametrize("name", SCHEMES)
 
 
-class Layer(torch.nn.Module):
-    """Attention of queries, keys and values, without weights but the scheme's."""
-
-    def __init__(self, scheme):
-        super().__init__()
-        self.scheme = scheme
-
-    def forward(self, q, k, v):
-        here = ww.Where(self.scheme).at(q.shape[2])
-        return here.attention(*here.query_key(q, k), v)
-
-
 def table(name, queries, keys):
     """Return the distance of every pair, by the reference."""
     _, distance, settings = SCHEMES[name]
@@ -147,19 +135,6 @@ def test_a_factor_of_queries_goes_around_it(name):
     growth = scheme.weight[:, None, None] * torch.arange(1, n + 1).log()[:, None]
     expected = plain.attention(*plain.query_key(q * growth, k), v)
     torch.testing.assert_close(ours.attention(*ours.query_key(q, k), v), expected)
-
-
-@each
-def test_gradients_reach_queries_keys_and_a_learned_rotation(name):
-    scheme, n = SCHEMES[name][0](ww.LearnedRotary(4, dtype=torch.float64)), 14
-    q, k, v = (draw(1, 2, n, 4, seed=s, dtype=torch.float64).requires_grad_() for s in range(3))
-    alpha = draw(2, seed=9, dtype=torch.float64).requires_grad_()
-    layer = Layer(scheme)
-
-    def attend(q, k, v, alpha):
-        return torch.func.functional_call(layer, {"scheme.then.alpha": alpha}, (q, k, v))
-
-    assert torch.autograd.gradcheck(attend, (q, k, v, alpha), fast_mode=True)
 
 
 def test_a_cache_of_dual_chunk_attention_has_each_key_once():

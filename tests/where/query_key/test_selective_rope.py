@@ -50,24 +50,6 @@ def test_convolution_and_sums_begin_with_each_document(gate):
     assert_close(shuffled, packed[:, :, order])
 
 
-@pytest.mark.parametrize("gate", [False, True])
-@pytest.mark.parametrize("step", [1, 2, 5])
-def test_decoding_with_cached_increments_is_the_whole_text(gate, step):
-    """Angles of about 1 a token, so that a token of the convolution that is missing shows."""
-    where, (x, q, k, v) = ww.Where(trained(gate=gate)), vectors(11)
-    p = ww.positions(11)
-    whole = attend(where, p, x, q, k, v)
-    increments, keys, rows = [], [], []
-    for a in range(0, 11, step):
-        b = min(a + step, 11)
-        here = where.at(p[a:b], p[:b])
-        increments.append(here.increments(x[:, a:b]))
-        mapped, new = here.query_key(q[:, :, a:b], k[:, :, a:b], increments=torch.cat(increments, dim=2))
-        keys.append(new)
-        rows.append(here.attention(mapped, torch.cat(keys, dim=2), v[:, :, :b]))
-    assert_close(torch.cat(rows, dim=2), whole, rtol=0, atol=1e-5)
-
-
 def test_increments_that_all_are_one_are_rotary():
     """With a convolution that adds them up to 1, and a text whose first tokens are not compared."""
     scheme, n = ww.SelectiveRoPE(4, HEAD_DIM, HEADS, theta=100.0, norm_groups=1), 12
@@ -78,15 +60,6 @@ def test_increments_that_all_are_one_are_rotary():
     steps = angles.diff(dim=2)[:, :, 2:]
     assert_close(steps, frequencies.expand_as(steps), rtol=0, atol=1e-7)
     assert_close(angles[0, 0, :3, 0], torch.tensor([0.1, 0.4, 1.0]).double(), rtol=0, atol=1e-7)  # 0.1, + 0.3, + 0.6
-
-
-def test_no_weights_are_no_positions():
-    scheme, inputs = ww.SelectiveRoPE(DIM, HEAD_DIM, HEADS), vectors()
-    with torch.no_grad():
-        for parameter in scheme.parameters():
-            parameter.zero_()
-    here = ww.Where().at(TOKENS)
-    assert_close(attend(ww.Where(scheme), TOKENS, *inputs), here.attention(*inputs[1:]))
 
 
 def test_angles_far_from_the_start_are_exact():

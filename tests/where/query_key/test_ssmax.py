@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 import whatwhere as ww
 from tests.samples import draw
@@ -39,20 +38,6 @@ def test_it_starts_with_a_mean_factor_of_one_over_the_trained_length(length):
         assert float(scheme.weight[0].detach()) == pytest.approx(0.168, abs=5e-4)
 
 
-@pytest.mark.parametrize("inner", [ww.Rotary(8), ww.Rotary(8, rotary_dim=4), ww.PoPE(8, 3)], ids=repr)
-def test_another_map_can_be_wrapped(inner):
-    """The factor stands on what the inner map gives; keys are mapped by it alone."""
-    scheme, p = scaled(then=inner), ww.positions(6, start=3)
-    q, k = draw(2, 3, 6, 8, seed=1), draw(2, 3, 6, 8, seed=2)
-    with torch.no_grad():
-        mapped_q, mapped_k = scheme(q, k, p)
-        inner_q, inner_k = inner(q, k, p)
-    factor = scheme.weight.detach()[:, None, None] * (p.index[0, 0] + 1).log()[:, None]
-    torch.testing.assert_close(mapped_q, inner_q * factor, rtol=1e-6, atol=1e-6)
-    assert torch.equal(mapped_k, inner_k)
-    assert scheme.scale == inner.scale
-
-
 def test_a_wrapped_map_receives_the_length():
     inner = ww.Rotary(8, scaling=ww.scaling.DynamicNTK(factor=4.0, original_length=4))
     where, p = ww.Where(query_key=scaled(then=inner)), ww.positions(9)
@@ -62,12 +47,3 @@ def test_a_wrapped_map_receives_the_length():
         assert torch.equal(mapped_k, inner(q, k, p, regime_length=length)[1])
     assert torch.equal(where.at(p).query_key(q, k)[1], inner(q, k, p)[1])
     assert not torch.equal(inner(q, k, p)[1], inner(q, k, p, regime_length=4)[1])
-
-
-def test_it_combines_with_a_score_bias():
-    where = ww.scheme("ssmax+alibi", dim=16, num_heads=2, max_length=32)
-    q, k, v = (draw(1, 2, 5, 8, seed=n) for n in range(3))
-    here = where.at(ww.positions(5))
-    mapped = here.query_key(q, k)
-    expected = F.scaled_dot_product_attention(*mapped, v, attn_mask=where.score(ww.positions(5), causal=True))
-    torch.testing.assert_close(here.attention(*mapped, v), expected)

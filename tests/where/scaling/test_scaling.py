@@ -1,13 +1,10 @@
 """The scalings of rotary: their formulas, limits, regimes and magnitudes."""
 
-import math
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
@@ -22,11 +19,6 @@ SHORT = tuple(1 + 0.05 * i for i in range(PAIRS))
 LONG = tuple(1.0 + i for i in range(PAIRS))
 LONGROPE = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=8.0)
 DYNAMIC = ww.scaling.DynamicNTK(4.0, TRAINED)
-
-
-def turns(frequencies):
-    """How often each pair turns within the trained length."""
-    return TRAINED * frequencies / (2 * math.pi)
 
 
 # Each formula against the reference
@@ -159,53 +151,8 @@ def test_a_factor_of_one_is_plain_rotary(scaling):
     torch.testing.assert_close(scaled, plain, rtol=0, atol=1e-6)
 
 
-def test_ntk_keeps_the_fastest_pair_and_divides_the_slowest_by_exactly_the_factor():
-    made = ww.scaling.NTK(8.0).frequencies(DIM, THETA)
-    assert made[0] == 1
-    assert made[-1].item() == pytest.approx(PLAIN[-1].item() / 8, rel=1e-14)
-    ratios = PLAIN / made
-    assert bool((ratios[1:] > ratios[:-1]).all())
-
-
 def test_dynamic_ntk_without_a_length_is_unscaled():
     assert torch.equal(DYNAMIC.frequencies(DIM, THETA), PLAIN)
-
-
-def test_yarn_without_rounding_has_a_ramp_that_ends_at_the_exact_pair():
-    """Of pair i within the ramp, the share that is divided grows evenly with ln(turns)."""
-    rough = ww.scaling.YaRN(4.0, 4096, truncate=False).frequencies(128, THETA)
-    plain = ww.frequencies.inverse_frequencies(128, THETA)
-    within = 4096 * plain / (2 * math.pi)
-    share = (1 - within.log() / math.log(32)).clamp(0, 1)
-    torch.testing.assert_close(rough, plain * (1 - share) + plain / 4 * share, rtol=1e-13, atol=0)
-    assert (ww.scaling.YaRN(4.0, 4096).frequencies(128, THETA) - rough).abs().max() > 1e-4
-
-
-def test_llama3_has_three_bands():
-    made, within = ww.scaling.Llama3(8.0, TRAINED).frequencies(DIM, THETA), turns(PLAIN)
-    short, long = within > 4, within < 1
-    assert torch.equal(made[short], PLAIN[short])
-    assert torch.equal(made[long], PLAIN[long] / 8)
-    middle = ~short & ~long
-    assert bool(((made < PLAIN) & (made > PLAIN / 8))[middle].all())
-    assert min(short.sum(), long.sum(), middle.sum()) >= 2
-
-
-def test_proportional_leaves_the_slow_pairs_still():
-    """The pairs that turn are those of the whole head, not of its first features."""
-    q, p = draw(1, 2, 4, DIM), ww.positions(4, start=1000)
-    made, plain = ww.Rotary(DIM, scaling=ww.scaling.Proportional(0.25))(q, q, p)[0], ww.Rotary(DIM)(q, q, p)[0]
-    turning = [0, 1, 2, 3, 16, 17, 18, 19]
-    still = sorted(set(range(DIM)) - set(turning))
-    assert torch.equal(made[..., still], q[..., still])
-    assert torch.equal(made[..., turning], plain[..., turning])
-
-
-def test_longrope_changes_over_beyond_the_trained_length_not_at_it():
-    within, beyond = LONGROPE.frequencies(DIM, THETA, lengths=torch.tensor([64, 65]))
-    torch.testing.assert_close(within, PLAIN / torch.tensor(SHORT, dtype=torch.float64), rtol=1e-15, atol=0)
-    torch.testing.assert_close(beyond, PLAIN / torch.tensor(LONG, dtype=torch.float64), rtol=1e-15, atol=0)
-    assert torch.equal(LONGROPE.frequencies(DIM, THETA), within)
 
 
 # Regimes
@@ -275,73 +222,6 @@ def test_a_stated_regime_is_no_matter_to_other_scalings():
         rope = ww.Rotary(DIM, scaling=scaling)
         assert not rope.follows_length
         assert torch.equal(rope(q, q, p, regime_length=500)[0], rope(q, q, p)[0])
-
-
-@FOLLOWING
-@pytest.mark.parametrize("how", [{}, {"interleaved": True}, {"rotary_dim": DIM, "head_dim": DIM + 4}], ids=str)
-def test_keys_of_one_regime_are_rotated_to_another(scaling, how):
-    rope, p = ww.Rotary(**{"head_dim": DIM, **how}, scaling=scaling), ww.positions(80, start=20)
-    k = draw(2, 3, 80, rope.head_dim)
-    old, new = rope.bind(p, 60), rope.bind(p, 3000)
-    rotated = rope.rerotate(rope.map_key(k, old), old, new)
-    torch.testing.assert_close(rotated, rope.map_key(k, new), rtol=0, atol=3e-6)
-    assert (rotated - rope.map_key(k, old)).abs().max() > 1
-    back = rope.rerotate(rotated, new, old)
-    torch.testing.assert_close(back, rope.map_key(k, old), rtol=0, atol=5e-6)
-
-
-class Layers:
-    """Plain attention with weights drawn at random, over a cache of keys that may be turned on."""
-
-    def __init__(self, rope: ww.Rotary, layers: int) -> None:
-        self.rope, self.where = rope, ww.Where(query_key=rope)
-        self.weights = [draw(3, DIM, DIM, seed=n).float() * DIM**-0.5 for n in range(layers)]
-
-    def read(self, x: Tensor, p: ww.Positions, regime_length: int | None = None) -> Tensor:
-        """Read all tokens at once."""
-        here = self.where.at(p, regime_length=regime_length)
-        for weights in self.weights:
-            q, k, v = (x @ weights)[:, None, None]
-            x = x + here.attention(*here.query_key(q, k), v)[0, 0]
-        return x
-
-    def decode(self, x: Tensor, regime_length: int | None = None) -> Tensor:
-        """Read one token at a time; before each, all cached keys are turned to the length that it makes."""
-        caches: list[tuple[Tensor, Tensor]] = []
-        rows = []
-        for t in range(len(x)):
-            step, so_far = (
-                ww.positions(1, start=t),
-                ww.positions(t + 1),
-            )  # slices of p would not say which length is meant
-            here, row = self.where.at(step, so_far, regime_length=regime_length), x[t : t + 1]
-            for n, weights in enumerate(self.weights):
-                q, k, v = (row @ weights)[:, None, None]
-                q, k = here.query_key(q, k)
-                if t:
-                    old, new = (self.rope.bind(ww.positions(t), regime_length or length) for length in (t, t + 1))
-                    k = torch.cat([self.rope.rerotate(caches[n][0], old, new), k], dim=2)
-                    v = torch.cat([caches[n][1], v], dim=2)
-                caches[n : n + 1] = [(k, v)]
-                row = row + here.attention(q, k, v)[0, 0]
-            rows.append(row)
-        return torch.cat(rows)
-
-
-@FOLLOWING
-def test_cached_decoding_beyond_the_trained_length_is_exact_in_one_layer_only(scaling):
-    """Deeper layers have read their neighbors under the frequencies of the length that was."""
-    x, p = draw(20, DIM, seed=9).float(), ww.positions(20)
-    rope = ww.Rotary(DIM, scaling=replace(scaling, original_length=16))
-    one, two = Layers(rope, layers=1), Layers(rope, layers=2)
-    # One layer: the keys come from the tokens alone, and turning them on makes the last token exact.
-    torch.testing.assert_close(one.decode(x)[-1], one.read(x, p)[-1], rtol=0, atol=1e-5)
-    # Two layers: those of the second come from what the first made of each token in a shorter sequence.
-    assert (two.decode(x)[-1] - two.read(x, p)[-1]).abs().max() > 1e-3
-    # Within the trained length, and in one stated regime, decoding equals reading at once, up to the rounding of
-    # keys that are turned by nothing at every step.
-    torch.testing.assert_close(two.decode(x[:16]), two.read(x[:16], ww.positions(16)), rtol=0, atol=1e-4)
-    torch.testing.assert_close(two.decode(x, 20), two.read(x, p, 20), rtol=0, atol=1e-4)
 
 
 # Magnitudes

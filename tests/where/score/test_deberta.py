@@ -38,11 +38,6 @@ def test_a_term_has_its_table_and_no_other():
     assert ww.DeBERTa(4, 2, 4, terms=("p2c", "c2p")).terms == BOTH
 
 
-def test_clipping_maps_each_distance_to_a_row():
-    rows = ww.DeBERTa(1, 1, max_distance=5).rows(torch.arange(-9, 10)).tolist()
-    assert rows == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9, 9, 9]
-
-
 def test_shared_rows_are_wider_by_one_factor():
     """ln is cut into equal pieces: with M = 8, seven pieces from 8 to 1,023."""
     begins = [math.floor(8 * (1023 / 8) ** (m / 7) + 1e-9) + 1 for m in range(8)]

@@ -32,21 +32,6 @@ def test_beyond_the_threshold_every_length_is_the_same_range():
     assert torch.equal(own, own[:, :1].expand_as(own))
 
 
-def test_the_query_counts_within_its_document():
-    """Packed, padded and decoded: the divisor is that of the position, not of the slot in the tensor.
-
-    The last bit may differ, because a matrix product sums in another order for another size.
-    """
-    scheme = sampled(threshold=2.0)
-    alone = scheme(ww.positions(6)).detach()
-    packed = scheme(ww.Positions.packed([3, 6])).detach()
-    assert_close(packed[:, :, 3:, 3:], alone, rtol=1e-14, atol=1e-15)
-    padded = scheme(ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]))).detach()
-    assert_close(padded[:, :, 2:, 2:], alone, rtol=1e-14, atol=1e-15)
-    p = ww.positions(6)
-    assert_close(scheme(p[5:], p).detach(), alone[:, :, 5:], rtol=1e-14, atol=1e-15)
-
-
 def test_it_starts_at_the_papers_numbers_and_as_linear_layers_do():
     torch.manual_seed(0)
     scheme = ww.FIRE(400, width=100)

@@ -11,7 +11,6 @@ import whatwhere as ww
 from tests.samples import draw_float64 as draw
 
 DIM, HEADS, KEY_HEADS, HEAD_DIM = 12, 4, 2, 6
-ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 
 
 def sampled() -> ww.FoX:
@@ -27,40 +26,6 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
     """Token vectors, and q, k, v."""
     heads = (draw(2, count, tokens, HEAD_DIM, seed=seed) for seed, count in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
     return draw(2, tokens, DIM, seed=3), *heads
-
-
-@torch.no_grad()
-def test_gates_that_are_open_forget_nothing_and_shut_ones_all():
-    x, q, k, v = vectors()
-    here, plain = ww.Where(score=sampled()).at(ww.positions(9)), ww.Where().at(ww.positions(9))
-    unbiased = plain.attention(q, k, v)
-    opened = here.attention(q, k, v, gates=torch.zeros(2, HEADS, 9, dtype=torch.float64))
-    assert_close(opened, unbiased, rtol=0, atol=1e-12)
-    shut = here.attention(q, k, v, gates=torch.full((2, HEADS, 9), -1e4, dtype=torch.float64))
-    assert_close(shut, v.repeat_interleave(2, dim=1), rtol=0, atol=1e-12)  # each token sees itself alone
-    assert (here.attention(q, k, v, gates=here.gates(x)) - unbiased).abs().max() > 0.1
-
-
-@torch.no_grad()
-def test_equal_gates_are_alibi():
-    """With every gate at exp(-m_h), the sum of logs is -m_h times the distance."""
-    _, q, k, v = vectors()
-    alibi, p = ww.ALiBi(HEADS), ww.positions(9, start=5)
-    gates = -alibi.slopes.double()[None, :, None].expand(2, HEADS, 9)
-    forgetting = ww.Where(score=ww.FoX(DIM, HEADS)).at(p).attention(q, k, v, gates=gates)
-    assert_close(forgetting, ww.Where(score=alibi).at(p).attention(q, k, v), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@torch.no_grad()
-def test_one_query_against_a_cache_of_gates(engine):
-    where, p = ww.Where(score=sampled()), ww.positions(9)
-    x, q, k, v = vectors()
-    everything = where.at(p)
-    cached = everything.gates(x)
-    prefill = everything.attention(q, k, v, gates=cached)
-    step = where.at(p[8:], p).attention(q[:, :, 8:], k, v, gates=cached, engine=engine)
-    assert_close(step, prefill[:, :, 8:], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

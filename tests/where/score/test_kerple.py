@@ -11,29 +11,6 @@ import whatwhere as ww
 KINDS = ("log", "power")
 
 
-def sampled(kind: str, num_heads: int = 3) -> ww.KERPLE:
-    torch.manual_seed(0)
-    return ww.KERPLE(num_heads, kind).double()
-
-
-def test_the_power_1_is_alibi():
-    alibi, scheme = ww.ALiBi(12), ww.KERPLE(12, "power")
-    scheme.assign(p=torch.ones(12), a=alibi.slopes)
-    p = ww.positions(9, start=torch.tensor([0, 100_000]))
-    keys = ww.positions(30)
-    assert_close(scheme(p, keys).detach(), alibi(p, keys), rtol=2e-6, atol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_falls_with_the_distance_and_is_symmetric(kind):
-    scheme = sampled(kind, num_heads=16)
-    far = scheme(ww.positions(1, start=300), ww.positions(301))[0, :, 0].flip(-1).detach()
-    assert bool((far[:, 0] == 0).all())
-    assert bool((far.diff(dim=-1) < 0).all())
-    table = scheme(ww.positions(20)).detach()
-    assert torch.equal(table, table.mT)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_starts_as_the_authors_do(kind):
     """p uniform below 2 and a below 1, what is drawn below 0.01 set there: 0.5 % of one range, 1 % of the other."""

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import whatwhere as ww
 from tests.samples import draw
@@ -36,14 +35,6 @@ def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirecti
     assert set(wanted) <= set(range(num_buckets))
 
 
-def test_near_distances_have_a_bucket_each_and_far_ones_share_the_last():
-    buckets = ww.T5(1).buckets(torch.arange(500)).tolist()
-    assert buckets[:16] == list(range(16))
-    assert sorted(buckets) == buckets
-    assert set(buckets) == set(range(32))
-    assert set(buckets[128:]) == {31}
-
-
 def test_each_bucket_of_the_far_half_is_wider_by_one_factor():
     """ln is cut into equal pieces: 8 pieces from 8 to 128 are a factor of sqrt(2) each."""
     assert edges(16, 128) == tuple(math.ceil(8 * 2 ** (m / 2) - 1e-9) for m in range(1, 8))
@@ -70,18 +61,6 @@ def test_it_sets_the_softmax_scale(scale):
     assert here.scale == scale
     logits = q @ k.mT * (0.5 if scale is None else scale) + here.where.score(ww.positions(6), causal=True)
     torch.testing.assert_close(here.attention(q, k, v), logits.softmax(-1) @ v)
-
-
-def test_layers_that_share_the_table_evaluate_it_once(monkeypatch):
-    shared, calls = ww.T5(3), []
-    curve = ww.T5.curve
-    monkeypatch.setattr(ww.T5, "curve", lambda self, device: calls.append(self) or curve(self, device))
-    layers = nn.ModuleList(ww.Where(score=shared) for _ in range(4))
-    assert len(list(layers.parameters())) == 1
-    q = draw(1, 3, 6, 4)
-    for here in ww.bind(layers, ww.positions(6)):
-        here.attention(q, q, q)
-    assert len(calls) == 1
 
 
 def test_gradients_of_a_bucket_are_summed_in_float32():
