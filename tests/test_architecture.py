@@ -256,13 +256,11 @@ def told_twice(trees: dict[str, ast.Module]) -> set[tuple[str, str]]:
     }
 
 
-DIFFERENT = "the fields have the same names, but the things differ"
 SUMMARY = "a view's answer, in which this is one part of a picture"
 STORED = "written to a file of results, which keeps its format"
 ALLOWED: dict[tuple[str, str], str] = {
     ("analysis.checkpoint_difference.ComparedTable", "studio.api.TableHeader"): SUMMARY,
     ("analysis.position_similarity.Fingerprint", "comparison.results.Fingerprint"): STORED,
-    ("analysis.rotary.RotaryLayers", "testing.expected_rotary.Formula"): DIFFERENT,
     ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
     ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
 }

@@ -81,17 +81,11 @@ def test_suspicious_rows_are_listed_with_evidence(tmp_path: Path) -> None:
 
 
 STRANGE: dict[str, np.ndarray] = {
-    "one row": ROWS[:1],
-    "two rows": ROWS[:2],
-    "one column": ROWS[:, :1],
-    "zeros": np.zeros((40, 8), np.float32),
-    "nothing finite": np.full((40, 8), np.nan, np.float32),
-    "whole numbers": np.arange(400).reshape(100, 4),
-    "half": ROWS.astype(np.float16),
-    "equal": np.ones((40, 8)),
-    "empty": np.zeros((0, 8), np.float32),
+    "one row": ROWS[:1], "two rows": ROWS[:2], "one column": ROWS[:, :1], "zeros": np.zeros((40, 8), np.float32),
+    "nothing finite": np.full((40, 8), np.nan, np.float32), "whole numbers": np.arange(400).reshape(100, 4),
+    "half": ROWS.astype(np.float16), "equal": np.ones((40, 8)), "empty": np.zeros((0, 8), np.float32),
     "a cube": np.zeros((3, 4, 5), np.float32),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STRANGE)
@@ -126,12 +120,9 @@ def test_wrong_inputs(tmp_path: Path) -> None:
 
 
 CONFIG = {
-    "model_type": "llama",
-    "vocab_size": len(ROWS),
-    "hidden_size": ROWS.shape[1],
-    "num_hidden_layers": 1,
+    "model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1,
     "num_attention_heads": 4,
-}
+}  # fmt: skip
 
 
 def llama(folder: Path, **changed: Any) -> Path:
@@ -198,12 +189,9 @@ def imported(path: Path, names: str = " ".join(SECTIONS)) -> str:
     return done.stdout.strip()
 
 
-def test_a_file_without_a_configuration_needs_no_torch(tmp_path: Path) -> None:
+def test_token_tables_of_files_and_models_need_no_torch(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", ROWS)
     assert imported(tmp_path / "table.npy") == ""
-
-
-def test_the_token_table_of_a_model_needs_no_torch(tmp_path: Path) -> None:
     save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 300, "n_embd": 24}))
     assert imported(tmp_path, "sizes norms spectrum diagnostics positions") == ""

@@ -21,12 +21,8 @@ from ..models.tiny import config_of, model_of
 TYPES = ["llama", "gpt2", "t5", "bloom", "gemma"]
 FORMS = ["single", "shards", "gguf"]
 HAS = {
-    "llama": {"rotary"},
-    "gemma": {"rotary"},
-    "gpt2": {"positions", "variance"},
-    "t5": {"biases"},
-    "bloom": {"biases"},
-}
+    "llama": {"rotary"}, "gemma": {"rotary"}, "gpt2": {"positions", "variance"}, "t5": {"biases"}, "bloom": {"biases"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=TYPES)

@@ -23,15 +23,9 @@ from ..models.tiny import config_of, model_of
 from ..running import error_of, json_of, whatwhere
 
 CONFIG = {
-    "model_type": "llama",
-    "vocab_size": 100,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
-    "initializer_range": 0.02,
-}
+    "model_type": "llama", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "max_position_embeddings": 64, "tie_word_embeddings": False, "initializer_range": 0.02,
+}  # fmt: skip
 
 
 def test_a_configuration_without_weights_has_sizes_and_positions(tmp_path: Path) -> None:
@@ -50,24 +44,22 @@ def test_a_configuration_without_weights_has_sizes_and_positions(tmp_path: Path)
     assert "--report" in error_of("inspect", tmp_path, "--report", tmp_path / "page.html")
 
 
-def test_sliding_windows_are_said(tmp_path: Path) -> None:
-    config = CONFIG | {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 16}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert json_of("inspect", tmp_path)["rotary"]["windows"] == [{"layers": [0, 1], "size": 16, "chunked": False}]
-    assert "All 2 layers: attention within a sliding window of 16 tokens." in whatwhere("inspect", tmp_path).out
-    rows = {"model.embed_tokens.weight": np.ones((100, 16), np.float32)}
-    save_file(rows, tmp_path / "model.safetensors")
-    assert ww.load_where(tmp_path).where.window == ww.Window(16)
-    assert "learned sink" not in whatwhere("inspect", tmp_path).out
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert ww.load_where(tmp_path).where.window is None
-
-
-def test_sinks_are_said(tmp_path: Path) -> None:
-    config = CONFIG | {"model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 8}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert json_of("inspect", tmp_path)["rotary"]["sinks"] == [0, 1]
-    assert "each head has a learned sink" in whatwhere("inspect", tmp_path).out
+@pytest.mark.parametrize(
+    ("changed", "of_layers", "found", "said"),
+    [
+        ({"model_type": "mistral", "sliding_window": 16}, "windows", [{"layers": [0, 1], "size": 16, "chunked": False}],
+         "All 2 layers: attention within a sliding window of 16 tokens."),
+        ({"model_type": "gpt_oss", "head_dim": 8}, "sinks", [0, 1], "each head has a learned sink"),
+    ],
+)  # fmt: skip
+def test_windows_and_sinks_are_said(
+    changed: dict[str, Any], of_layers: str, found: list[Any], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_key_value_heads": 2} | changed))
+    assert json_of("inspect", tmp_path)["rotary"][of_layers] == found
+    printed = whatwhere("inspect", tmp_path).out
+    assert said in printed
+    assert ("learned sink" in printed) == (of_layers == "sinks")
 
 
 def test_temperatures_are_said(tmp_path: Path) -> None:

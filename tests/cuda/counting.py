@@ -22,16 +22,9 @@ from whatwhere.kernels import backend, cuda
 
 _READS = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "equal"}
 _ALLOCATES = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "_sparse_coo_tensor_unsafe",
-    "_sparse_coo_tensor_with_dims_and_tensors",
-    "_coalesced_",
-    "lift_fresh",
-}
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_sparse_coo_tensor_unsafe",
+    "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_", "lift_fresh",
+}  # fmt: skip
 _TO_HOST = (Tensor.cpu, Tensor.tolist, Tensor.item, Tensor.numpy)
 
 

@@ -20,24 +20,12 @@ DIM = 20
 @pytest.mark.parametrize("scale", [None, 20**0.5])
 @pytest.mark.parametrize("dtype", THREE_DTYPES)
 def test_the_input_layer_equals_that_of_pytorch(dtype, scale, kind, target, equal):
-    weight, ids = (
-        sampled(VOCAB_SIZE, DIM, device=target, dtype=dtype),
-        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target),
-    )
-    rows = added(kind, DIM, partial(sampled, device=target, dtype=dtype))
-    equal(embedding.embed(weight, ids, scale, rows), _in_pytorch(weight, ids, scale, rows))
-
-
-@pytest.mark.parametrize("kind", ADDED[1:])
-@pytest.mark.parametrize("dtype", THREE_DTYPES)
-def test_positions_in_float32(dtype, kind, target, equal):
-    """They are added in float32, and the sum is rounded once."""
-    weight, ids = (
-        sampled(VOCAB_SIZE, DIM, device=target, dtype=dtype),
-        ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target),
-    )
-    rows = added(kind, DIM, partial(sampled, device=target))
-    equal(embedding.embed(weight, ids, None, rows), _in_pytorch(weight, ids, None, rows))
+    """Positions in float32 are added in float32, and the sum is rounded once."""
+    weight = sampled(VOCAB_SIZE, DIM, device=target, dtype=dtype)
+    ids = ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target)
+    for wide in {dtype, torch.float32}:
+        rows = added(kind, DIM, partial(sampled, device=target, dtype=wide))
+        equal(embedding.embed(weight, ids, scale, rows), _in_pytorch(weight, ids, scale, rows))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (2, 3, 2), (0,), (2, 0)])

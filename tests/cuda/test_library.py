@@ -9,8 +9,8 @@ from torch import Tensor
 import whatwhere as ww
 
 from ..laws import laws
-from ..laws.cases import DIM, HEADS, KEY_HEADS, each, fixed, positional
-from ..laws.model import HEAD_DIM, VOCAB_SIZE, Cache, Model, draw, model, random_ids
+from ..laws.cases import DIM, each, fixed, positional
+from ..laws.model import VOCAB_SIZE, Model, attend, decode, draw, model, numbers, random_ids
 from .device import MISSING
 
 pytestmark = pytest.mark.cuda
@@ -25,31 +25,6 @@ POSITIONS = {
 }
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
 """Two devices sum in different orders, through two layers with vectors of size 1 to 4."""
-
-
-def vectors(p: ww.Positions, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Vectors of two sequences, on the device of the positions."""
-    return draw(2, p.tokens, DIM, seed=1).to(p.device, dtype)
-
-
-def attend(where: ww.Where, p: ww.Positions, given: Tensor, **how) -> Tensor:
-    """One layer of attention on given vectors."""
-    here = where.at(p)
-    x = here.input(given)
-    heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1), increments=here.increments(x))
-    return here.attention(q, k, heads[:, -KEY_HEADS:], gates=here.gates(x), **how)
-
-
-def numbers(where: ww.Where, p: ww.Positions) -> list[Tensor]:
-    """What the schemes give for positions alone."""
-    made = [] if where.input is None else [where.input(p)]
-    if where.query_key is not None and not where.query_key.by_content:
-        q = draw(1, HEADS, p.tokens, HEAD_DIM, seed=2).to(p.device)
-        made.extend(where.query_key(q, q[:, :KEY_HEADS], p))
-    if where.score is not None and not where.score.by_content:
-        made.append(where.score(p, causal=where.score.causal_only))
-    return made
 
 
 def real(p: ww.Positions) -> Tensor:
@@ -126,11 +101,9 @@ def test_law_1_conversions(case, device):
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_law_2_decoding(positions, case, device):
     small, p, ids = model(case).to(device), POSITIONS[positions].to(device), random_ids(2, 8).to(device)
-    caches, steps = [Cache(), Cache()], [(0, 5), (5, 6), (6, 7), (7, 8)]
     with torch.no_grad():
-        rows = [small(ids[:, a:b], p[a:b], p[:b], caches) for a, b in steps]
-        whole = small(ids, p)
-    torch.testing.assert_close(torch.cat(rows, dim=1).cpu()[real(p)], whole.cpu()[real(p)], **TOLERANCE)
+        steps, whole = decode(small, ids, p, first=5), small(ids, p)
+    torch.testing.assert_close(steps.cpu()[real(p)], whole.cpu()[real(p)], **TOLERANCE)
 
 
 @each()
@@ -150,8 +123,7 @@ def test_law_4_built_on_the_device(case, device):
 def test_attention_in_two_bytes(dtype, case, device):
     """Off from float32 by what the dtype rounds, 8 bits or 11: not by what it would make of an angle or a position."""
     where, p = case.build().to(device), ww.positions(9).to(device)
-    narrow = attend(where, p, vectors(p, dtype)).float()
-    wide = attend(where, p, vectors(p))
+    narrow, wide = attend(where, p, dtype=dtype).float(), attend(where, p)
     assert (narrow - wide).norm() < (0.03 if dtype == torch.bfloat16 else 0.004) * wide.norm()
 
 
@@ -187,7 +159,7 @@ def test_compiled_flex_attention_trains(case, device):
     slopes = {}
     for engine, run in (("flex", compiled), ("dense", attend)):
         where.zero_grad()
-        given = vectors(p).requires_grad_()  # a scheme may have no parameters
+        given = draw(2, p.tokens, DIM, seed=1).to(p.device).requires_grad_()  # a scheme may have no parameters
         y = run(where, p, given, engine=engine)
         y.square().sum().backward()
         slopes[engine] = {name: None if slope is None else slope.clone() for name, slope in gradients(where).items()}

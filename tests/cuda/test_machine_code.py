@@ -26,13 +26,11 @@ attention, embedding, rotary, cos_sin, row_adamw = (
 )
 
 POINTERS = {
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-    torch.int64: "*i64",
-    torch.int32: "*i32",
-}
+    torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16", torch.float16: "*fp16",
+    torch.int64: "*i64", torch.int32: "*i32",
+}  # fmt: skip
+SHARED_MEMORY = {80: 99 << 10, 90: 227 << 10}
+"""Bytes that a program may have: 8.6 and 8.9, which run code of 8.0, have the least."""
 OPTIONS = ("num_warps", "num_stages", "debug", "sanitize_overflow")
 HALVES = [torch.bfloat16, torch.float32]
 
@@ -93,12 +91,20 @@ def require_lean(made: Any, folder: Any, numbers: bool = False, narrow: bool = F
     assert {"v4.b32"} <= writes <= {"v4.b32", *(["v2.b32"] if narrow else []), *(["b32"] if numbers else [])}
     assert not re.search(r"\bfma\.rn\.f(?:32|64)", code)
     assert numbers or made.metadata.shared == 0
+    require_no_spill(made, folder)
+    require_fits(made, folder)
+
+
+def require_no_spill(made: Any, folder: Any) -> None:
+    """Raise unless what Triton compiled has all numbers in registers, and its shared memory fits."""
     file = folder / "kernel.cubin"
     file.write_bytes(made.asm["cubin"])
     command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
     usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert re.search(r"STACK:0 .*LOCAL:0 ", usage), usage
-    require_fits(made, folder)
+    found = re.search(r"REG:(\d+) STACK:0 .*LOCAL:0 ", usage)
+    assert found, usage
+    assert int(found[1]) <= 255
+    assert made.metadata.shared <= SHARED_MEMORY[made.metadata.target.arch]
 
 
 def require_fits(made: Any, folder: Any) -> None:
@@ -108,22 +114,15 @@ def require_fits(made: Any, folder: Any) -> None:
     (architecture,) = re.findall(r"^\.target (\w+)", made.asm["ptx"], re.MULTILINE)
     capability = made.metadata.target.arch
     assert architecture.startswith(f"sm_{capability}")
-    command = [
-        nvidia.get_ptxas(capability).path,
-        "-v",
-        "--fmad=false",
-        f"--gpu-name={architecture}",
-        str(file),
-        "-o",
-        "/dev/null",
-    ]
+    command = [nvidia.get_ptxas(capability).path, "-v", "--fmad=false", f"--gpu-name={architecture}", str(file)]
+    command += ["-o", "/dev/null"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     registers = [int(number) for number in re.findall(r"Used (\d+) registers", said)]
     assert registers, said
     assert max(registers) <= 255
     assert set(re.findall(r"(\d+) bytes spill", said)) == {"0"}, said
     fixed = sum(int(number) for number in re.findall(r"(\d+) bytes smem", said))
-    assert fixed + made.metadata.shared <= {80: 99, 90: 227}[capability] * 1024
+    assert fixed + made.metadata.shared <= SHARED_MEMORY[capability]
 
 
 @pytest.mark.parametrize("capability", [80, 90])
@@ -198,19 +197,13 @@ def test_input_layer(indexed, dtype, capability, calls, tmp_path):
     assert checks == 1 + indexed, "ids are checked, and positions where they are an index"
 
 
-def moments(dtype: torch.dtype) -> Moments:
-    return Moments.of(torch.zeros(64, 1024, dtype=dtype))
-
-
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", HALVES)
 def test_rows_of_adamw(dtype, capability, calls, tmp_path):
-    table, rows = moments(dtype), torch.arange(8)
-    row_adamw.adamw_catch_up(
-        *table.values(), table.last, rows, torch.zeros(64, 9, dtype=torch.float64), 3, 5, 1e-8, 21.0
-    )
-    tensors, step = (rows, torch.zeros(8, 1024, dtype=dtype), table.flag), Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1)
-    row_adamw.adamw_update(*table.values(), table.last, *tensors, None, step.number, step.constants())
+    table, rows = Moments.of(torch.zeros(64, 1024, dtype=dtype)), torch.arange(8)
+    row_adamw.adamw_catch_up(table, rows, torch.zeros(64, 9, dtype=torch.float64), 3, 5, 1e-8, 21.0)
+    gradient, step = torch.zeros(8, 1024, dtype=dtype), Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1)
+    row_adamw.adamw_update(table, rows, gradient, None, step)
     for kernel, grid, given, constants in calls.kept:
         assert grid == (8,)
         made = compiled(kernel, given, constants, capability)
@@ -229,10 +222,6 @@ def test_sums_by_row(dtype, capability, calls, tmp_path):
     ((kernel, grid, given, constants),) = calls.kept
     assert grid == (8, 1)
     require_lean(compiled(kernel, given, constants, capability), tmp_path)
-
-
-SHARED_MEMORY = {80: 99 << 10, 90: 227 << 10}
-"""Bytes that a program may have: 8.6 and 8.9, which run code of 8.0, have the least."""
 
 
 def attention_kernels(score: ScoreBias, window: Window | None, head_dim: int, dtype: torch.dtype) -> None:
@@ -266,11 +255,4 @@ def test_attention(head_dim, score, window, capability, calls, tmp_path):
         code = made.asm["ptx"]
         assert not re.search(r"\b(?:atom|red)\.", code)
         assert re.search(r"\b(?:mma|wgmma)\b", code)
-        file = tmp_path / "kernel.cubin"
-        file.write_bytes(made.asm["cubin"])
-        command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
-        usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = re.search(r"REG:(\d+) STACK:0 .*LOCAL:0 ", usage)
-        assert found, f"{kernel.fn.__name__} spills: {usage}"
-        assert int(found[1]) <= 255
-        assert made.metadata.shared <= SHARED_MEMORY[capability], f"{kernel.fn.__name__}: {made.metadata.shared} bytes"
+        require_no_spill(made, tmp_path)

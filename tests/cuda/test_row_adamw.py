@@ -54,9 +54,9 @@ def behind(shape: tuple[int, int], dtype: torch.dtype, since: list[int]) -> row_
 def run(table: row_adamw.Moments, history: StepHistory, rows: Tensor | None, eps: float = 1e-8) -> None:
     """Bring rows up to date by the kernel."""
     steps = row_adamw._on_device(history, table.last.device)
-    given = (steps, history.base, history.count, eps, -history.log_tail)
+    given = (None if rows is None else rows.to(steps.device), steps, history.base, history.count, eps)
     with np.errstate(divide="ignore", invalid="ignore"):  # without eps, where nothing moves
-        kernels.adamw_catch_up(*table.values(), table.last, None if rows is None else rows.to(steps.device), *given)
+        kernels.adamw_catch_up(table, *given, -history.log_tail)
 
 
 def step_by_step(history: StepHistory, since: list[int]) -> Tensor:
@@ -151,8 +151,7 @@ def take(
 ) -> None:
     """Take a step by the kernel."""
     to = table.last.device
-    tensors = (rows.to(to), gradient.to(to), table.flag, None if rest is None else rest.to(to))
-    kernels.adamw_update(*table.values(), table.last, *tensors, step.number, step.constants())
+    kernels.adamw_update(table, rows.to(to), gradient.to(to), None if rest is None else rest.to(to), step)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,10 @@ import whatwhere as ww
 from whatwhere.kernels import cuda, embedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 
+from ..kernels.inputs import sampled
+
 VOCAB_SIZE, DIM, STEPS = 300, 24, 60
 SETTINGS = {"betas": (0.9, 0.98), "weight_decay": 0.1}
-
-
-def sampled(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def note_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -118,7 +118,7 @@ ROTARY_SHAPES = [
     *[(2, 3, 7, features, pairs, 1, 1) for features, pairs in WIDTHS],
     *[(3, 4, 5, 12, 4, rows, heads) for rows, heads in ((3, 1), (1, 4), (3, 4))],
     (1, 1, 1, 8, 4, 1, 1),
-    (2, 3, 0, 8, 4, 1, 1),
+    *[(*sizes, 8, 4, 1, 1) for sizes in ((2, 3, 0), (2, 0, 3), (0, 2, 3))],
 ]
 """Batch, heads, tokens, features, pairs; rows and heads of the tables of cosines."""
 

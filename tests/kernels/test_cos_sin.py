@@ -118,13 +118,10 @@ def test_schemes_use_the_kernel(monkeypatch):
     fill = cos_sin._fill
     monkeypatch.setattr(cos_sin, "_fill", lambda *a, **k: calls.append(1) or fill(*a, **k))
     for scheme in (
-        ww.Rotary(8),
-        ww.Rotary(8, scaling=ww.scaling.YaRN(4.0, 100)),
-        ww.Rotary(8, scaling=ww.scaling.DynamicNTK(4.0, 4)),
-        ww.MultimodalRotary(8, (2, 1, 1)),
-        ww.AxialRotary(8),
+        ww.Rotary(8), ww.Rotary(8, scaling=ww.scaling.YaRN(4.0, 100)),
+        ww.Rotary(8, scaling=ww.scaling.DynamicNTK(4.0, 4)), ww.MultimodalRotary(8, (2, 1, 1)), ww.AxialRotary(8),
         ww.PoPE(8, 2),
-    ):
+    ):  # fmt: skip
         calls.clear()
         q = torch.randn(1, 2, 6, 8)
         result = scheme(q, q, ww.positions(6, start=4))

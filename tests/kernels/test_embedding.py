@@ -235,12 +235,8 @@ def test_errors_are_those_of_pytorch_only(positions):
     wrong = ids.clone()
     wrong[1, 2] = V
     for given, p in (
-        (wrong, positions),
-        (ids, None),
-        (ids, positions),
-        (ids, ww.positions(T - 1)),
-        (ids.float(), None),
-    ):
+        (wrong, positions), (ids, None), (ids, positions), (ids, ww.positions(T - 1)), (ids.float(), None),
+    ):  # fmt: skip
         errors = []
         for pytorch_only in (False, True):
             try:

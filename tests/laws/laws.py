@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 import whatwhere as ww
-from whatwhere.testing import laws as shared
+from whatwhere.testing import harness as shared
 
 from .cases import DIM, HEADS
 from .model import HEAD_DIM, Model, attend, decode, decode_forgetting, draw, numbers, random_ids

@@ -22,17 +22,13 @@ class Cache:
     gates: Tensor | None = None
     increments: Tensor | None = None
 
-    def grow_increments(self, increments: Tensor | None) -> Tensor | None:
-        if increments is not None:
-            self.increments = increments if self.increments is None else torch.cat([self.increments, increments], dim=2)
-        return self.increments
-
-    def grow(self, k: Tensor, v: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        self.k = k if self.k is None else torch.cat([self.k, k], dim=2)
-        self.v = v if self.v is None else torch.cat([self.v, v], dim=2)
-        if gates is not None:
-            self.gates = gates if self.gates is None else torch.cat([self.gates, gates], dim=2)
-        return self.k, self.v, self.gates
+    def grow(self, **new: Tensor | None) -> list[Any]:
+        """Append what is new of each of these tensors, if anything is, and return them."""
+        for name, tensor in new.items():
+            if tensor is not None:
+                before = getattr(self, name)
+                setattr(self, name, tensor if before is None else torch.cat([before, tensor], dim=2))
+        return [getattr(self, name) for name in new]
 
     def keep(self, slots: Tensor) -> None:
         self.k, self.v = self.k[:, :, slots], self.v[:, :, slots]
@@ -54,10 +50,12 @@ class Block(nn.Module):
         q = self.query(inner).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
         k, v = self.key_value(inner).unflatten(-1, (2, KEY_HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
         increments = here.increments(inner)
-        q, k = here.query_key(q, k, increments=increments if cache is None else cache.grow_increments(increments))
+        if cache is not None:
+            (increments,) = cache.grow(increments=increments)
+        q, k = here.query_key(q, k, increments=increments)
         gates = here.gates(inner)
         if cache is not None:
-            k, v, gates = cache.grow(k, v, gates)
+            k, v, gates = cache.grow(k=k, v=v, gates=gates)
         y = here.attention(q, k, v, gates=gates, **how)
         x = x + self.out(y.transpose(1, 2).flatten(2))
         return x + self.feedforward(x)
@@ -136,15 +134,16 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tens
 def attend(
     where: ww.Where,
     p: ww.Positions,
+    given: Tensor | None = None,
     *,
     batch: int = 2,
     dtype: torch.dtype = torch.float32,
     regime_length: int | None = None,
     **how: Any,
 ) -> Tensor:
-    """One layer of attention on vectors that do not depend on the positions."""
+    """One layer of attention on given vectors, or on some that do not depend on the positions."""
     here = where.at(p, regime_length=regime_length)
-    x = here.input(draw(batch, p.tokens, DIM, seed=1, dtype=dtype))
+    x = here.input(draw(batch, p.tokens, DIM, seed=1, dtype=dtype).to(p.device) if given is None else given)
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1), increments=here.increments(x))
     v = heads[:, -KEY_HEADS:]
@@ -157,7 +156,7 @@ def numbers(where: ww.Where, p: ww.Positions) -> list[Tensor]:
     if where.input is not None:
         made.append(where.input(p))
     if where.query_key is not None and not where.query_key.by_content:
-        q, k = (draw(p.batch, heads, p.tokens, HEAD_DIM, seed=heads) for heads in (HEADS, KEY_HEADS))
+        q, k = (draw(p.batch, heads, p.tokens, HEAD_DIM, seed=heads).to(p.device) for heads in (HEADS, KEY_HEADS))
         made.extend(where.query_key(q, k, p))
     if where.score is not None and not where.score.by_content:
         made.extend(where.score(p, causal=causal) for causal in {True, where.score.causal_only})

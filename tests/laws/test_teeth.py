@@ -108,17 +108,10 @@ def test_the_frames_themselves_are_sound():
 
 
 def test_law_1_bfloat16_rounds_a_buffer():
-    class Stored(ww.InputEncoding):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dim = DIM
-            self.register_buffer("table", sinusoid(torch.arange(16), DIM), persistent=False)
-
-        def forward(self, positions):
-            return self.table[positions.index[0]].float()
-
-    breaks(laws.unchanged_by_bfloat16, ww.Where(input=Stored()), ww.positions(9))
-    breaks(laws.state_is_as_declared, ww.Where(input=Stored()), False, match="a buffer is state")
+    stored = Input(lambda p: stored.table[p.index[0]].float())
+    stored.register_buffer("table", sinusoid(torch.arange(16), DIM), persistent=False)
+    breaks(laws.unchanged_by_bfloat16, ww.Where(input=stored), ww.positions(9))
+    breaks(laws.state_is_as_declared, ww.Where(input=stored), False, match="a buffer is state")
 
 
 def test_law_1_autocast_rounds_a_matrix_product():
@@ -146,12 +139,9 @@ def test_law_1_compiling_a_formula_of_the_length():
     even = Input(lambda p: torch.full((1, p.tokens, DIM), 1.0 if p.tokens in (5, 13) else 2.0 * (p.tokens in (6, 9))))
     layer = laws.OneLayer(ww.Where(input=even))
     breaks(
-        laws.compiles_at_most_twice,
-        lambda n: (torch.ones(1, n, DIM), ww.positions(n)),
-        layer,
-        (5, 6, 9, 13, 31),
+        laws.compiles_at_most_twice, lambda n: (torch.ones(1, n, DIM), ww.positions(n)), layer, (5, 6, 9, 13, 31),
         match="4 graphs",
-    )
+    )  # fmt: skip
 
 
 def test_law_2_slots_are_not_positions():
@@ -193,29 +183,22 @@ def test_law_3_padding_that_is_nan_reaches_real_tokens():
 def test_law_4_numbers_made_at_construction():
     """A plain tensor, made in the constructor, stays on the meta device for ever."""
 
-    class Made(ww.InputEncoding):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dim, self.scale = DIM, torch.ones(DIM)
-
-        def forward(self, positions):
-            return sinusoid(positions.index[0], DIM) * self.scale.to(positions.device)
+    def build() -> ww.Where:
+        scale = torch.ones(DIM)
+        return ww.Where(input=Input(lambda p: sinusoid(p.index[0], DIM) * scale.to(p.device)))
 
     with pytest.raises((AssertionError, NotImplementedError)):
-        laws.materialized_equals_built(lambda: ww.Where(input=Made()), ww.positions(9))
+        laws.materialized_equals_built(build, ww.positions(9))
 
 
 def test_law_4_parameters_that_are_not_reset():
-    class Forgetful(ww.InputEncoding):
+    class Forgetful(Input):
         def __init__(self) -> None:
-            super().__init__()
-            self.dim, self.weight = DIM, nn.Parameter(torch.randn(16, DIM))
+            super().__init__(lambda p: self.weight[p.index[0]])
+            self.weight = nn.Parameter(torch.randn(16, DIM))
 
         def reset_parameters(self) -> None:
             nn.init.zeros_(self.weight)
-
-        def forward(self, positions):
-            return self.weight[positions.index[0]]
 
     breaks(laws.materialized_equals_built, lambda: ww.Where(input=Forgetful()), ww.positions(9))
 
@@ -231,16 +214,9 @@ def test_law_6_declared_wrongly():
 
 
 def test_law_7_a_gradient_that_is_cut():
-    class Cut(ww.InputEncoding):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dim, self.weight = 8, nn.Parameter(torch.randn(5, 8))
-
-        def forward(self, positions):
-            rows = self.weight[positions.index[0]]
-            return rows + rows.detach().square()
-
-    breaks(laws.gradients_are_right, ww.Where(input=Cut()), ww.positions(3), 8, match="finite differences")
+    cut = Input(lambda p: cut.weight[p.index[0]] + cut.weight[p.index[0]].detach().square(), dim=8)
+    cut.weight = nn.Parameter(torch.randn(5, 8))
+    breaks(laws.gradients_are_right, ww.Where(input=cut), ww.positions(3), 8, match="finite differences")
 
 
 def test_law_8_a_row_that_depends_on_its_neighbors():

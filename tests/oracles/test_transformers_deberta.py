@@ -20,16 +20,10 @@ def attention_of(
 ) -> theirs.DisentangledSelfAttention:
     """Return a small attention module with random weights."""
     config = DebertaV2Config(
-        hidden_size=DIM,
-        num_attention_heads=HEADS,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        relative_attention=True,
-        position_buckets=buckets,
-        max_relative_positions=max_distance,
-        pos_att_type=terms,
+        hidden_size=DIM, num_attention_heads=HEADS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        relative_attention=True, position_buckets=buckets, max_relative_positions=max_distance, pos_att_type=terms,
         share_att_key=share,
-    )
+    )  # fmt: skip
     return theirs.DisentangledSelfAttention(config).double().eval()
 
 

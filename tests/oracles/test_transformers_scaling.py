@@ -58,12 +58,9 @@ EACH = pytest.mark.parametrize("name", CASES)
 def config_of(parameters: dict[str, Any], theta: float) -> LlamaConfig:
     """Return a Llama with heads of 64 whose max_position_embeddings is the extended length."""
     return LlamaConfig(
-        hidden_size=128,
-        num_attention_heads=2,
-        head_dim=64,
-        max_position_embeddings=EXTENDED,
+        hidden_size=128, num_attention_heads=2, head_dim=64, max_position_embeddings=EXTENDED,
         rope_parameters={"rope_theta": theta, **parameters},
-    )
+    )  # fmt: skip
 
 
 def assert_same_turns(ours: tuple[Tensor, ...], theirs: tuple[Tensor, Tensor], ids: Tensor, rope: ww.Rotary) -> None:

@@ -13,14 +13,9 @@ from .shared import merge, split
 def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
     """Return a small attention module with random weights."""
     config = Wav2Vec2BertConfig(
-        hidden_size=24,
-        num_attention_heads=3,
-        attention_dropout=0.0,
-        position_embeddings_type="relative_key",
-        left_max_position_embeddings=left,
-        right_max_position_embeddings=right,
-        attn_implementation="eager",
-    )
+        hidden_size=24, num_attention_heads=3, attention_dropout=0.0, position_embeddings_type="relative_key",
+        left_max_position_embeddings=left, right_max_position_embeddings=right, attn_implementation="eager",
+    )  # fmt: skip
     return theirs.Wav2Vec2BertSelfAttention(config).double().eval()
 
 

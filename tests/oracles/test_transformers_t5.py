@@ -25,14 +25,9 @@ SETTINGS = [
 def attention_of(is_decoder: bool, num_buckets: int = 32, max_distance: int = 128) -> T5Attention:
     """Return a first layer of a small T5, with random weights."""
     config = T5Config(
-        d_model=24,
-        d_kv=8,
-        num_heads=3,
-        is_decoder=is_decoder,
-        dropout_rate=0.0,
-        relative_attention_num_buckets=num_buckets,
-        relative_attention_max_distance=max_distance,
-    )
+        d_model=24, d_kv=8, num_heads=3, is_decoder=is_decoder, dropout_rate=0.0,
+        relative_attention_num_buckets=num_buckets, relative_attention_max_distance=max_distance,
+    )  # fmt: skip
     return T5Attention(config, has_relative_attention_bias=True, layer_idx=0, is_causal=is_decoder).eval()
 
 

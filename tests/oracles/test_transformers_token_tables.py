@@ -36,18 +36,10 @@ from .shared import require_close
 
 IDS = torch.tensor([[3, 0, 3, 29, 7], [7, 28, 1, 2, 3]])
 _GEMMA: dict[str, Any] = {
-    "vocab_size": 30,
-    "vocab_size_per_layer_input": 30,
-    "hidden_size": 16,
-    "hidden_size_per_layer_input": 6,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "intermediate_size": 16,
-    "num_kv_shared_layers": 0,
-    "pad_token_id": 0,
-}
+    "vocab_size": 30, "vocab_size_per_layer_input": 30, "hidden_size": 16, "hidden_size_per_layer_input": 6,
+    "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 16,
+    "num_kv_shared_layers": 0, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def noise(model: nn.Module) -> None:

@@ -212,42 +212,6 @@ def test_where_equals_the_chain(random: np.random.Generator, engine: Engine, sco
             require_gradients(gradients, chain, (q[row], k[row], v[row]), g[row], atol=2e-5)
 
 
-# Input that must not pass
-
-
-@pytest.mark.parametrize("wrong", [-1, 7])
-def test_rows_outside_a_table_raise(wrong: int) -> None:
-    weight, index = np.zeros((7, 2)), np.array([0, wrong])
-    for call in (
-        lambda: reference.lookup(weight, index),
-        lambda: reference.lookup_gradient(np.zeros((2, 2)), index, 7),
-        lambda: reference.learned(weight, index),
-        lambda: reference.learned_gradient(np.zeros((2, 2)), index, 7),
-    ):
-        with pytest.raises(IndexError, match=rf"{wrong} is outside the table, which has 7 rows \(0\.\.6\)"):
-            call()
-
-
-def test_settings_that_make_no_sense_raise() -> None:
-    x, p = np.zeros((1, 2, 4)), np.arange(2)
-    with pytest.raises(ValueError, match="even"):
-        reference.inverse_frequencies(5)
-    with pytest.raises(ValueError, match="at least 4"):
-        reference.tensor2tensor_frequencies(2)
-    with pytest.raises(ValueError, match="layout"):
-        reference.sinusoid(p, 4, layout="quarters")
-    with pytest.raises(ValueError, match="only 4 features"):
-        reference.rotary(x, p, rotary_dim=6)
-    with pytest.raises(ValueError, match=r"positions has shape \(3,\)"):
-        reference.rotary(x, np.arange(3))
-    with pytest.raises(ValueError, match="at least 1"):
-        reference.alibi_slopes(0)
-    with pytest.raises(ValueError, match="k has shape"):
-        reference.attention(x, np.zeros((1, 2, 6)), x)
-    with pytest.raises(ValueError, match="v has shape"):
-        reference.attention(x, x, np.zeros((1, 3, 4)))
-
-
 # What the reference takes
 
 
@@ -289,10 +253,7 @@ def test_lists_are_as_good_as_arrays(name: str) -> None:
         (lambda: reference.alibi_bias(2, AT, AT), r"alibi_bias\(.*\) got query_positions of shape \(\)"),
         (lambda: reference.rotary(AT, ONES), r"got x of shape \(3,\), but needs 3 dimensions"),
         (lambda: reference.lookup(AT, ONES[0]), r"got weight of shape \(3,\), but needs 2 dimensions"),
-        (
-            lambda: reference.lookup_gradient([1, 1], ONES[0] + 0.5, 2),
-            "got ids of type float64, but needs whole numbers",
-        ),
+        (lambda: reference.lookup_gradient([1, 1], ONES[0] + 0.5, 2), "got ids of type float64, but needs whole"),
         (lambda: reference.lookup_gradient([1, 1], [[1.0], [3.0]], 5), r"g of lookup_gradient has shape \(2,\)"),
         (lambda: reference.lookup_gradient(ONES[0], 2, [1, 1]), "needs a single value: is the order right"),
         (lambda: reference.learned(AT, ONES[0]), r"got weight of shape \(3,\)"),
@@ -307,9 +268,27 @@ def test_lists_are_as_good_as_arrays(name: str) -> None:
         (lambda: reference.fire_bias(AT, AT, 1.0, 1.0, ONES, ONES), "got first as ndarray, but needs 2 arrays"),
         (lambda: reference.inverse_frequencies(AT), "dim is array"),
         (lambda: reference.inverse_frequencies(10_000.0, 4), r"dim is 10000\.0"),
+        (lambda: reference.inverse_frequencies(5), "even"),
+        (lambda: reference.tensor2tensor_frequencies(2), "at least 4"),
+        (lambda: reference.sinusoid(AT, 4, layout="quarters"), "layout"),
+        (lambda: reference.rotary(ONES, AT, rotary_dim=6), "only 4 features"),
+        (lambda: reference.rotary(ONES, np.arange(2)), r"positions has shape \(2,\)"),
+        (lambda: reference.alibi_slopes(0), "at least 1"),
+        (lambda: reference.attention(ONES, np.ones((2, 3, 6)), ONES), "k has shape"),
+        (lambda: reference.attention(ONES, ONES, np.ones((2, 2, 4))), "v has shape"),
+        *(
+            (call, rf"{wrong} is outside the table, which has 3 rows \(0\.\.2\)")
+            for wrong in (-1, 3)
+            for call in (
+                lambda wrong=wrong: reference.lookup(ONES[0], np.array([0, wrong])),
+                lambda wrong=wrong: reference.lookup_gradient(ONES[:, 0], np.array([0, wrong]), 3),
+                lambda wrong=wrong: reference.learned(ONES[0], np.array([0, wrong])),
+                lambda wrong=wrong: reference.learned_gradient(ONES[:, 0], np.array([0, wrong]), 3),
+            )
+        ),
     ],
 )
 @pytest.mark.usefixtures("our_own_checks")
 def test_errors_of_the_reference(call: Callable[[], object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, IndexError), match=words):
         call()

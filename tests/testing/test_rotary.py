@@ -179,11 +179,8 @@ def test_what_is_not_offered_does_not_apply():
     assert report.passed
     outcomes = {finding.law: finding.outcome for finding in report.findings}
     assert {law for law, outcome in outcomes.items() if outcome != "passes"} == {
-        "keys",
-        "any positions",
-        "very far",
-        "bfloat16 module",
-    }
+        "keys", "any positions", "very far", "bfloat16 module",
+    }  # fmt: skip
     assert report["any positions"].note.endswith("does not support this: positions come from an offset")
     assert "positions up to 300" in report["very far"].note
     assert "up to 300 rotate" in report["far"].statement

@@ -54,16 +54,14 @@ class Ahead(ww.ScoreBias):
         return lambda b, h, i, j: scores[b, h, i, j]
 
 
-class Stored(ww.InputEncoding):
+class Stored(Input):
     """Sinusoids of frequencies that are a buffer."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.dim = DIM
+        super().__init__(lambda p: self.encode(p.index[0][..., None] * self.frequencies.float()))
         self.register_buffer("frequencies", inverse_frequencies(DIM).float())
 
-    def forward(self, positions):
-        angles = ww.Where().at(positions).queries.index[0][..., None] * self.frequencies.float()
+    def encode(self, angles: Tensor) -> Tensor:
         return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 

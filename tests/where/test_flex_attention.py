@@ -15,7 +15,7 @@ import whatwhere as ww
 from whatwhere.errors import SettingError
 from whatwhere.huggingface.attention import attention_forward
 from whatwhere.where import attention as module
-from whatwhere.where import flex_attention, pass_cache
+from whatwhere.where import gpu_attention, pass_cache
 from whatwhere.where.score_bias import tabulate
 
 HEADS, KEY_HEADS, TOKENS, HEAD_DIM = 4, 2, 24, 16
@@ -58,13 +58,13 @@ def flex(monkeypatch) -> Flex:
     def refuse(*given):
         raise AssertionError("a table of all pairs")
 
-    monkeypatch.setattr(flex_attention, "is_on_gpu", lambda q: True)
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
     monkeypatch.setattr(module, "_MIN_BLOCKWISE", TOKENS)
     monkeypatch.setattr(module, "_MIN_ROWS_ON_GPU", TOKENS // 2)
     monkeypatch.setattr(module, "_CHUNK", 7 * TOKENS * HEADS)
     monkeypatch.setattr(module, "_use_blockwise", lambda *given: False)  # it is for the CPU
-    monkeypatch.setattr(flex_attention, "attend", made)
-    monkeypatch.setattr(flex_attention, "_refused", set())
+    monkeypatch.setattr(gpu_attention, "attend", made)
+    monkeypatch.setattr(gpu_attention, "_refused", set())
     monkeypatch.setattr(pass_cache.PassCache, "added", refuse)
     return made
 
@@ -157,8 +157,8 @@ def test_dropout_is_computed_in_chunks(flex):
 @pytest.mark.parametrize("tokens", [1, TOKENS // 2 - 1])
 def test_few_queries_have_a_table(tokens, flex, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(flex_attention, "is_on_gpu", lambda q: True)
-    monkeypatch.setattr(flex_attention, "attend", flex)
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
+    monkeypatch.setattr(gpu_attention, "attend", flex)
     q, k, v = heads()
     ww.Where(ww.ALiBi(HEADS)).at(ww.positions(TOKENS)[-tokens:], TOKENS).attention(q[:, :, -tokens:], k, v)
     assert not flex.calls
@@ -180,7 +180,7 @@ def test_gradients_and_autocast(flex):
 
 def test_transforms_take_the_formula(flex, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(flex_attention, "is_on_gpu", lambda q: True)
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
     here, (q, k, v) = ww.Where(ww.ALiBi(HEADS)).at(TOKENS), heads()
     y = torch.vmap(lambda x: here.attention(x[None], k[:1], v[:1])[0])(q)
     k, v = (x[:1].expand(2, -1, -1, -1) for x in (k, v))
@@ -228,16 +228,16 @@ def test_the_first_call_says_what_it_compiles(monkeypatch, caplog):
         return lambda q, *given, **how: (q, None)
 
     monkeypatch.setattr(torch, "compile", fake)
-    flex_attention._compiled.cache_clear()
-    monkeypatch.setattr(flex_attention, "is_on_gpu", lambda q: True)
+    gpu_attention._compiled.cache_clear()
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
     q = torch.empty(1, HEADS, 600, HEAD_DIM, device="meta")
     with caplog.at_level(logging.WARNING):
         for scheme in (ww.ALiBi(HEADS), ww.ALiBi(HEADS), ww.KERPLE(HEADS)):
             for tokens in (600, 700):
                 p = ww.positions(tokens)
                 element = scheme.bind(p, p)
-                flex_attention.attend(q, q, q, element, None, scale=None, softcap=None, lse=False)
-    flex_attention._compiled.cache_clear()
+                gpu_attention.attend(q, q, q, element, None, scale=None, softcap=None, lse=False)
+    gpu_attention._compiled.cache_clear()
     assert [("ALiBi" in line, "KERPLE" in line) for line in caplog.messages] == [(True, False), (False, True)]
     assert len({id(code) for code in compiled}) == 2
 
@@ -247,9 +247,9 @@ def test_passes_share_a_program(monkeypatch):
     """Each makes its functions anew; a second length makes the program one for all."""
     counter, real = CompileCounter(), torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, fullgraph: real(f, backend=counter, fullgraph=fullgraph))
-    monkeypatch.setattr(flex_attention, "is_on_gpu", lambda q: True)
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
     monkeypatch.setattr(module, "_MIN_BLOCKWISE", 128)
-    flex_attention._compiled.cache_clear()
+    gpu_attention._compiled.cache_clear()
     programs = []
     for tokens in (130, 130, 150, 170, 290, 420, 560):
         where, given = ww.Where(ww.ALiBi(HEADS), window=100), heads(tokens)
@@ -257,7 +257,7 @@ def test_passes_share_a_program(monkeypatch):
             y, expected = both(where, ww.positions(tokens), given)
         torch.testing.assert_close(y.double(), expected, rtol=0, atol=2e-6)
         programs.append(counter.frame_count)
-    flex_attention._compiled.cache_clear()
+    gpu_attention._compiled.cache_clear()
     assert programs == [1, 1, 2, 2, 3, 3, 3], "a second number of tiles makes that one for all, too"
 
 

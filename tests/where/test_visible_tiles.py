@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import whatwhere as ww
-from whatwhere.where.flex_attention import TILE, block_mask, tiled_mask
-from whatwhere.where.visible_tiles import visible_tiles
+from whatwhere.where.gpu_attention import TILE, block_mask, tiled_mask, visible_tiles
 
 P = ww.positions(23)
 PACKED = ww.Positions.packed([9, 1, 13])

@@ -283,7 +283,6 @@ class _Matched:
         return RotatedDifference(**vars(self.rows(rest, most)), fitted=len(fitted), held_out_cosine=held_out)
 
     def neighbors(self, k: int, queries: int, seed: int, progress: Progress) -> NeighborsDifference:
-        """Compare the nearest neighbors of sampled tokens."""
         if len(self.x) < 2:
             raise Absent("there are fewer than two shared tokens" if len(self.x) else self.absent)
         progress("comparing nearest neighbors")
@@ -383,7 +382,6 @@ def _group(name: str) -> str:
 
 
 def _others(first: Checkpoint, second: Checkpoint, compared: set[str], progress: Progress) -> list[GroupDifference]:
-    """Compare the tensors beside the tables, by blocks of rows."""
     here, there = ({*one.tensors} - compared for one in (first, second))
     if not here | there:
         raise Absent("there are no other tensors")

@@ -106,7 +106,6 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
 
 
 def _layers(first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]", length: int) -> list[LayerDifference]:
-    """Compare the plans of the layers that both have."""
     found = []
     for (a, b), layers in layers_of([*zip(first, second, strict=False)]):
         if a != b:

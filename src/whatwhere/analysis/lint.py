@@ -180,8 +180,7 @@ def _sizes(subject: Subject) -> Iterator[ModelFinding]:
     tokens, positions = checkpoint.token_table, checkpoint.position_table
     if checkpoint.format == "gguf" or checkpoint.names.guessed or (tokens is None and positions is None):
         return
-    description = subject.description
-    needed, plan = {tokens: description.vocab_size}, description.input
+    needed, plan = {tokens: subject.description.vocab_size}, subject.description.input
     if plan is not None and plan.scheme == "learned":
         needed[positions] = plan.settings["max_length"] + plan.settings["offset"]
     for table, number in needed.items():
@@ -197,9 +196,8 @@ def _ties(subject: Subject) -> Iterator[ModelFinding]:
     if output is not None:
         stored = "equal to the token table" if checkpoint.tied else "different from the token table"
         yield _found("tied-tables", described=not checkpoint.tied, stored=stored)
-    elif not any(
-        each.shape == table.shape and each != table for each in checkpoint.tensors.values()
-    ):  # by no known name
+    # A tensor of its shape may be the output projection by a name that is not known.
+    elif not any(each.shape == table.shape and each != table for each in checkpoint.tensors.values()):
         yield _found("tied-tables", described=False, stored="missing")
 
 
@@ -243,12 +241,11 @@ def _rows(subject: Subject) -> Iterator[ModelFinding]:
         spared = np.isin(subject.token_types, ("special", "no token"))
     padding = [part.get("pad_token_id") for part in nested_configs(checkpoint.config or {})]
     spared[[n for n in padding if isinstance(n, int) and 0 <= n < len(norms)]] = True
-    output = None if checkpoint.tied else checkpoint.output_projection
-    for name in filter(None, (checkpoint.token_table, output, checkpoint.position_table)):
-        read = norms if name == checkpoint.token_table else tried(subject.optional, name, also=WhatWhereError)
-        if read is None or isinstance(read, Missing):
-            continue
-        found = norms if read is norms else row_norms(read)
+    norms_of = {checkpoint.token_table: norms}
+    for name in (None if checkpoint.tied else checkpoint.output_projection, checkpoint.position_table):
+        if name is not None and isinstance(rows := tried(subject.optional, name, also=WhatWhereError), np.ndarray):
+            norms_of[name] = row_norms(rows)
+    for name, found in norms_of.items():
         finite = np.isfinite(found)
         usable = found[finite & (found > 0)]
         median = float(np.median(usable)) if len(usable) else 0.0
@@ -256,9 +253,8 @@ def _rows(subject: Subject) -> Iterator[ModelFinding]:
         if name != checkpoint.position_table:  # of which rows before position 0 may be zero
             masks["near-zero-rows"] = (found <= NEAR_ZERO * median) & ~spared[: len(found)]
         for rule, mask in masks.items():
-            if count := int(mask.sum()):
-                ids = np.flatnonzero(mask)[:_LISTED].tolist()
-                yield _found(rule, table=name, count=count, ids=ids, median=median)
+            if len(ids := np.flatnonzero(mask)):
+                yield _found(rule, table=name, count=len(ids), ids=ids[:_LISTED].tolist(), median=median)
 
 
 def _types(subject: Subject) -> Iterator[ModelFinding]:

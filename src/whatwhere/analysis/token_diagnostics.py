@@ -222,7 +222,6 @@ Evidence = dict[str, Sequence[Any] | np.ndarray]
 
 
 def _described(subject: Subject, ids: Sequence[int], kind: type[Row], evidence: Evidence | None = None) -> list[Row]:
-    """Return rows with their names and the evidence."""
     words, marked = subject.checkpoint.words or [], subject.marking
     types = token_types([words[n] if n < len(words) else "" for n in ids], marked)
     columns = {"type": types, "norm": subject.norms[list(ids)], **(evidence or {})}

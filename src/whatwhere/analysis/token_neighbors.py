@@ -263,7 +263,6 @@ def _searched(checkpoint: Checkpoint, table: Table, centered: bool) -> dict[str,
 
 
 def _found(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:
-    """Return the rows that were found for a query, with their tokens."""
     named = _named(table, near.ids[query])
     return [Neighbor(**vars(row), score=score) for row, score in zip(named, near.scores[query].tolist(), strict=True)]
 

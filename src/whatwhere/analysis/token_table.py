@@ -168,7 +168,6 @@ def token_spectrum(subject: Subject) -> Spectrum:
 
 
 def _configured(subject: Subject) -> Sizes:
-    """Return the sizes of the tables that a configuration describes."""
     description, config = subject.description, subject.checkpoint.config or {}
     counted, dim, dtype = parameters(config), description.token_dim, config.get("torch_dtype", config.get("dtype"))
     named = {

@@ -214,7 +214,6 @@ def walk_model(
 def _read(
     checkpoint: Checkpoint, text: str | None, ids: Sequence[int] | None
 ) -> tuple[list[int], list[str] | None, str]:
-    """Return ids, tokens, and what made them."""
     words = checkpoint.words or []
     if text is None:
         numbers = list(ids or ())

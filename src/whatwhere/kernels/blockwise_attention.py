@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -122,10 +122,8 @@ def attention_by_blocks(
     sink: Float[Tensor, " heads"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads tokens value_dim"], Float[Tensor, "batch heads tokens"]]:
     """Compute attention with a bias, block by block."""
-    width = v.shape[-1]
-    q, k, v = _fitted(q, k, v)
-    y, logs = _Attention.apply(q, k, v, bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
-    return y if width == v.shape[-1] else y[..., :width], logs
+    y, logs = _Attention.apply(*_fitted(q, k, v), bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
+    return y if y.shape[-1] == v.shape[-1] else y[..., : v.shape[-1]], logs
 
 
 def attention_with_table(
@@ -136,10 +134,8 @@ def attention_with_table(
     scale: float,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention with a bias as a table that gets no gradient, and the logarithms l, which have one."""
-    width = v.shape[-1]
-    q, k, v = _fitted(q, k, v)
-    y, logs = _WithTable.apply(q, k, v, table, scale)  # type: ignore[no-untyped-call]
-    return y if width == v.shape[-1] else y[..., :width], logs
+    y, logs = _WithTable.apply(*_fitted(q, k, v), table, scale)  # type: ignore[no-untyped-call]
+    return y if y.shape[-1] == v.shape[-1] else y[..., : v.shape[-1]], logs
 
 
 def _fitted(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -150,16 +146,6 @@ def _fitted(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = (F.pad(x, (0, widest - x.shape[-1])) if x.shape[-1] < widest else x for x in (q, k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     return q, k, v
-
-
-class _Kept(NamedTuple):
-    """The tensors that the backward pass needs; logs are l, the logarithms of the sums of exp(score)."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    y: Tensor
-    logs: Tensor
 
 
 class _Attention(torch.autograd.Function):
@@ -189,15 +175,18 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
         bias, learned = ctx.bias, ctx.needs_input_grad[6:]
-        *tensors, sink = ctx.saved_tensors
-        kept, totals = _Kept(*tensors), bias.totals() if any(learned) else ()
-        with torch.no_grad(), full_precision(kept.y.device):
-            g = torch.zeros_like(kept.y) if g is None else g
+        (*kept, sink), totals = ctx.saved_tensors, bias.totals() if any(learned) else ()
+        *_, y, logs = kept
+        with torch.no_grad(), full_precision(y.device):
+            g = torch.zeros_like(y) if g is None else g
             if totals or g_logs is not None or not _has_fast_products(g.dtype):
                 of_inputs = _backward(g, g_logs, kept, bias, ctx.scale, totals)
             else:
                 of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
-            of_sink = _of_sink(g, kept, sink) if ctx.needs_input_grad[5] else None
+            of_sink = None
+            if ctx.needs_input_grad[5]:
+                weights = torch.exp(sink.to(logs.dtype)[:, None] - logs)
+                of_sink = -(weights * (g.to(weights.dtype) * y).sum(-1)).sum((0, 2)).to(sink.dtype)
             of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
         gradients = (*of_inputs, None, None, of_sink, *of_bias)
         return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
@@ -265,7 +254,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple
     return y, logs
 
 
-def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def _backward_of_fixed(g: Tensor, kept: list[Tensor], bias: Bias, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the backward pass with PyTorch's kernel, which returns no gradient of the bias."""
     q, k, v, y, logs = kept
     d_q, d_k, d_v = _empty(q, k, v)
@@ -280,7 +269,7 @@ def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tupl
 
 
 def _backward(
-    g: Tensor, g_logs: Tensor | None, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
+    g: Tensor, g_logs: Tensor | None, kept: list[Tensor], bias: Bias, scale: float, totals: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute it with matrix products in float32 at least, which also gives the gradient of the scores to the bias."""
     q, k, v, _, logs = kept
@@ -289,9 +278,8 @@ def _backward(
     # The last block first: it has the most keys, so its buffers are large enough for all others.
     for block in reversed(list(_blocks(bias, q.shape[2], _ROWS_BACK))):
         of_pairs = bias.block(block)
-        step = max(
-            1, (_NUMBERS if q.dtype == wide else _NUMBERS // 2) // of_pairs.numel()
-        )  # widened copies need memory too
+        # Widened copies need memory too.
+        step = max(1, (_NUMBERS if q.dtype == wide else _NUMBERS // 2) // of_pairs.numel())
         for some in (slice(first, first + step) for first in range(0, q.shape[0], step)):
             sizes = (len(q[some]), *block.sizes)
             pairs = (sizes[0] * sizes[1], *sizes[2:])
@@ -311,13 +299,6 @@ def _backward(
             block.keys(d_k[some]).add_((d_scores.mT @ queries).view(*sizes[:2], sizes[3], -1), alpha=scale)
             block.keys(d_v[some]).add_((weights.mT @ upstream).view(*sizes[:2], sizes[3], -1))
     return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
-
-
-def _of_sink(g: Tensor, kept: _Kept, sink: Tensor) -> Float[Tensor, " heads"]:
-    """Compute the gradient of the sinks."""
-    weights = torch.exp(sink.to(kept.logs.dtype)[:, None] - kept.logs)
-    means = (g.to(weights.dtype) * kept.y).sum(-1)
-    return -(weights * means).sum((0, 2)).to(sink.dtype)
 
 
 class _Buffers:

@@ -85,22 +85,11 @@ def _fill(
     if large:
         backend.in_huge_pages(sin)
         backend.in_huge_pages(cos)
+    # Whole cache lines, of 16 numbers each.
+    stream = large and pairs % 16 == 0 and not (cos.data_ptr() | sin.data_ptr()) % 64
     job = _JOB(
-        index.data_ptr(),
-        frequencies.data_ptr(),
-        0 if axis_of_pair is None else axis_of_pair.data_ptr(),
-        cos.data_ptr(),
-        sin.data_ptr(),
-        magnitude,
-        interleaved,
-        # Whole cache lines, of 16 numbers each.
-        large and pairs % 16 == 0 and not (cos.data_ptr() | sin.data_ptr()) % 64,
-        rows,
-        tokens,
-        pairs,
-        *index.stride(),
-        *(steps[:2] if len(steps) > 1 else (0, 0)),
-        row,
-        torch.get_num_threads(),
+        *(0 if x is None else x.data_ptr() for x in (index, frequencies, axis_of_pair, cos, sin)),
+        *(magnitude, interleaved, stream, rows, tokens, pairs, *index.stride()),
+        *(*(steps[:2] if len(steps) > 1 else (0, 0)), row, torch.get_num_threads()),
     )
     kernel(job)

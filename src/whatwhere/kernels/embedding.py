@@ -145,7 +145,6 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def _kernel(weight: Tensor, ids: Tensor, rows: Rows | None) -> Callable[..., Any] | None:
-    """Return the kernel that supports these tensors; None where there is none."""
     added = () if rows is None else (rows.table,) if rows.positions is None else (rows.table, rows.positions)
     kernel = backend.kernel_for("embed", weight, ids, *added)
     fits = (
@@ -176,7 +175,6 @@ def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
 
 
 def _fits(weight: Tensor, ids: Tensor, rows: Rows) -> bool:
-    """Return whether the kernel can add these rows."""
     table, index, offset = rows
     addable = ids.dim() == 2 and table.dtype in (weight.dtype, torch.float32) and table.stride(-1) == 1
     if not addable or table.shape[-1] != weight.shape[1]:
@@ -205,24 +203,13 @@ def _run_kernel(
     table, index, offset = rows or (None, None, 0)
     outside = c_int64(0)
     kernel(
-        out.data_ptr(),
-        weight.data_ptr(),
-        rows_of_ids.data_ptr(),
-        None if table is None else table.data_ptr(),
-        None if index is None else index.data_ptr(),
+        *(None if x is None else x.data_ptr() for x in (out, weight, rows_of_ids, table, index)),
         byref(outside),
-        1.0 if scale is None else scale,
-        scale is not None,
-        TYPES[weight.dtype],
-        table is None or table.dtype == weight.dtype,
-        out.numel() * out.element_size() >= _STREAM,
+        *(1.0 if scale is None else scale, scale is not None),
+        *(TYPES[weight.dtype], table is None or table.dtype == weight.dtype, out.nbytes >= _STREAM),
         torch.get_num_threads(),
-        *rows_of_ids.shape,
-        *weight.shape[::-1],
-        weight.stride(0),
-        rows_of_ids.dtype == torch.int64,
-        *rows_of_ids.stride(),
-        *_strides(table, index, offset),
+        *(*rows_of_ids.shape, *weight.shape[::-1], weight.stride(0)),
+        *(rows_of_ids.dtype == torch.int64, *rows_of_ids.stride(), *_strides(table, index, offset)),
     )
     return None if outside.value else out
 

@@ -123,8 +123,8 @@ def flash_attention(
     sink: Float[Tensor, " heads"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention and the logarithms of the sums of exp(score), that of the sink included."""
-    numbers = None if bias is None else bias.numbers.float()
-    y, logs = _Flash.apply(q, k, v, numbers, sink, mask, bias, scale)  # type: ignore[no-untyped-call]
+    bias = ByDistance("none", q.new_empty(1, 0, dtype=torch.float32)) if bias is None else bias
+    y, logs = _Flash.apply(q, k, v, bias.numbers.float(), sink, mask, bias, scale)  # type: ignore[no-untyped-call]
     return y, logs
 
 
@@ -135,18 +135,18 @@ class _Flash(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        numbers: Tensor | None,
+        numbers: Tensor,
         sink: Tensor | None,
         mask: FlashMask,
-        bias: ByDistance | None,
+        bias: ByDistance,
         scale: float,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         attend, ctx.back = (backend.on_gpu(f"flash_attention{part}", q, k, v) for part in ("", "_backward"))
         assert attend is not None
         # Of rounded outputs the gradients of a row would not sum to 0, and a number that all keys share would drift.
-        learned = numbers is not None and ctx.needs_input_grad[3]
-        y, logs = attend(q, k, v, mask, bias, numbers, scale, sink, torch.float32 if learned else q.dtype)
+        dtype = torch.float32 if ctx.needs_input_grad[3] else q.dtype
+        y, logs = attend(q, k, v, mask, bias, numbers, scale, sink, dtype)
         ctx.save_for_backward(q, k, v, numbers, sink, y, logs)
         ctx.set_materialize_grads(False)
         ctx.given = (mask, bias, scale)
@@ -159,7 +159,6 @@ class _Flash(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, numbers, sink, y, logs = ctx.saved_tensors
         mask, bias, scale = ctx.given
-        learned = numbers is not None and ctx.needs_input_grad[3]
         with torch.no_grad():
             g = torch.zeros_like(y, dtype=q.dtype) if g is None else g
             g = g if g.stride(-1) == 1 else g.contiguous()
@@ -170,6 +169,6 @@ class _Flash(torch.autograd.Function):
             if g_logs is not None:
                 mean = mean - g_logs.masked_fill(logs == -torch.inf, 0)
             logs = logs.masked_fill(logs == -torch.inf, torch.inf)  # so that the weights of these queries are 0
-            *of_inputs, of_numbers = ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, learned)
-        gradients = (*of_inputs, of_numbers, of_sink, None, None, None)
+            of_inputs = ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, ctx.needs_input_grad[3])
+        gradients = (*of_inputs, of_sink, None, None, None)
         return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients

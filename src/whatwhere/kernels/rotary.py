@@ -171,8 +171,6 @@ def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
 
 
 class _Rotation(torch.autograd.Function):
-    """The rotation of one tensor or two with its gradient."""
-
     @staticmethod
     def forward(
         ctx: Any, kernel: Kernel, cos: Tensor, sin: Tensor, interleaved: bool, back: bool, *tensors: Tensor
@@ -192,8 +190,6 @@ class _Rotation(torch.autograd.Function):
 
 
 class _RotationInPlace(torch.autograd.Function):
-    """The same in place."""
-
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
         ctx.save_for_backward(cos, sin)

@@ -64,10 +64,6 @@ class Moments:
         """Return what a step on a GPU has refused, as cuda/row_adamw.py numbers it, once it is known; 0 is nothing."""
         return int(self.flag.numpy()[0])
 
-    def values(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Return the table, its master and its moments, as Triton kernels take them."""
-        return self.weight.detach(), self.master, self.exp_avg, self.exp_avg_sq
-
     def all(self) -> tuple[Tensor, ...]:
         """Return the tensors, without a master where there is none."""
         tensors = (self.weight, self.exp_avg, self.exp_avg_sq, self.last)
@@ -112,8 +108,8 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
     if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
         return _catch_up_on_cpu(kernel, table, history, eps, rows, None, None)
     if (on_gpu := _kernel(backend.on_gpu, "adamw_catch_up", table)) is not None:
-        numbers = (_on_device(history, table.last.device), history.base, history.count, eps, -history.log_tail)
-        on_gpu(*table.values(), table.last, None if rows is None else rows.contiguous(), *numbers)
+        steps, ascending = _on_device(history, table.last.device), None if rows is None else rows.contiguous()
+        on_gpu(table, ascending, steps, history.base, history.count, eps, -history.log_tail)
         return True
     rows = rows if rows is None or not rows.is_cuda else rows[first_slots(rows)]
     behind = torch.nonzero((table.last if rows is None else table.last[rows]) < history.now)[:, 0]
@@ -161,8 +157,7 @@ def update(
         kernel(*_pointers(table), *tensors, *numbers, TYPES[table.weight.dtype], torch.get_num_threads())
         return behind.value
     if (on_gpu := updates_on_gpu(table, rows, gradient)) is not None:
-        given = (table.last, rows.contiguous(), gradient, table.flag, rest)
-        on_gpu(*table.values(), *given, step.number, step.constants())
+        on_gpu(table, rows.contiguous(), gradient, rest, step)
         return 0
     if rows.is_cuda:
         once = first_slots(rows) & (table.last[rows] != FIXED)
@@ -254,26 +249,16 @@ def _catch_up_on_cpu(
     out: Tensor | None,
 ) -> bool:
     changed, steps = c_int64(), np.empty(history.count + 1, np.int64)
-    arrays = (history.steps, history.rules, history.cached)
     size = table.weight.shape[1] * table.weight.element_size()
-    whole_lines = out is not None and out.data_ptr() % 64 == 0 and size % 64 == 0
+    stream = out is not None and not (out.data_ptr() % 64 or size % 64) and out.nbytes >= _STREAM
+    looked_up = (None, None) if slots is None else (slots.starts, slots.order)
     kernel(
         *_pointers(table),
-        None if rows is None else rows.data_ptr(),
-        len(table.last) if rows is None else len(rows),
-        *(x.ctypes.data for x in arrays),
-        history.count,
-        history.base,
-        history.log_tail,
-        eps,
-        steps.ctypes.data,
-        None if slots is None or slots.starts is None else slots.starts.data_ptr(),
-        None if slots is None else slots.order.data_ptr(),
-        None if out is None else out.data_ptr(),
-        byref(changed),
-        TYPES[table.weight.dtype],
-        out is not None and whole_lines and out.numel() * out.element_size() >= _STREAM,
-        torch.get_num_threads(),
+        *(None if rows is None else rows.data_ptr(), len(table.last) if rows is None else len(rows)),
+        *(x.ctypes.data for x in (history.steps, history.rules, history.cached)),
+        *(history.count, history.base, history.log_tail, eps, steps.ctypes.data),
+        *(None if x is None else x.data_ptr() for x in (*looked_up, out)),
+        *(byref(changed), TYPES[table.weight.dtype], stream, torch.get_num_threads()),
     )
     return changed.value > 0
 

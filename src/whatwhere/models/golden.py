@@ -29,16 +29,7 @@ from whatwhere.models.configuration.description import Description
 from whatwhere.models.load_where import attention_of_layers
 from whatwhere.position.positions import Positions
 from whatwhere.records import Schema, from_json
-from whatwhere.testing.harness import (
-    BFLOAT16,
-    ROTATION,
-    Law,
-    Measurement,
-    Trial,
-    float32_tolerance,
-    run_all,
-    sample,
-)
+from whatwhere.testing.harness import BFLOAT16, ROTATION, Measurement, Trial, float32_tolerance, run_all, sample
 from whatwhere.testing.report import Finding, Report
 from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import DistanceBias
@@ -322,12 +313,13 @@ def verify(
         own = {name: right[prefix + name] for name in names}
         absent: list[Finding] = []
         for name in names:
-            law = Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model"))
+            law, statement = name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model")
             if (full := prefix + name) in given:
-                trials.append((law, bind(_measured, name, own, given[full], stored[full], float32_angles)))
+                measure = bind(_measured, name, own, given[full], stored[full], float32_angles)
+                trials.append(Trial(law, statement, measure))
             elif not partial and name not in ("query", "key"):
                 note = f"{full} is not in the file; --partial, or partial=True, compares those that are"
-                absent.append(Finding(law.name, law.statement, "fails", note=note))
+                absent.append(Finding(law, statement, "fails", note=note))
         return (*(run_all(trials) if trials else ()), *absent)
 
     reports = {}

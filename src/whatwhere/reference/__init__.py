@@ -4,8 +4,8 @@ The library is tested against these files, and they can be read as a textbook. T
 each index of the formula. Gradients are here where a table collects them: of a lookup, of the tied output projection
 and of learned positions. In these g is dL/dy of the output y, and L any scalar loss.
 
-    what           the token table: lookup, output projection, its loss, and AdamW with the updates of skipped rows
-    token_tables   what, beyond one table: by layer, hashed n-grams, factorized, added to values
+    what           the token table: lookup, output projection, its loss, and AdamW with the updates of skipped rows;
+                   beyond one table: by layer, hashed n-grams, factorized, added to values
     frequencies    radians per position of each pair of features, and the RoPE scalings
     input          door 1, added to the token's vector; tables of positions resized
     rotation       door 2, rotations by position: rotary, several axes, xPos; Self-Extend, dual chunk attention
@@ -79,17 +79,17 @@ from whatwhere.reference.rotation import rotary as rotary
 from whatwhere.reference.rotation import rotary_scores as rotary_scores
 from whatwhere.reference.rotation import self_extend_distance as self_extend_distance
 from whatwhere.reference.rotation import xpos as xpos
-from whatwhere.reference.token_tables import expected_occupied as expected_occupied
-from whatwhere.reference.token_tables import factorized as factorized
-from whatwhere.reference.token_tables import factorized_readout as factorized_readout
-from whatwhere.reference.token_tables import mixed_values as mixed_values
-from whatwhere.reference.token_tables import ngram_row as ngram_row
-from whatwhere.reference.token_tables import ngram_rows as ngram_rows
-from whatwhere.reference.token_tables import per_layer as per_layer
 from whatwhere.reference.what import adamw as adamw
 from whatwhere.reference.what import cross_entropy as cross_entropy
+from whatwhere.reference.what import expected_occupied as expected_occupied
+from whatwhere.reference.what import factorized as factorized
+from whatwhere.reference.what import factorized_readout as factorized_readout
 from whatwhere.reference.what import lookup as lookup
 from whatwhere.reference.what import lookup_gradient as lookup_gradient
+from whatwhere.reference.what import mixed_values as mixed_values
+from whatwhere.reference.what import ngram_row as ngram_row
+from whatwhere.reference.what import ngram_rows as ngram_rows
+from whatwhere.reference.what import per_layer as per_layer
 from whatwhere.reference.what import readout as readout
 from whatwhere.reference.what import readout_gradient as readout_gradient
 from whatwhere.reference.what import skipped_motion as skipped_motion

@@ -11,8 +11,8 @@ report = check_rotary(of_arrays(fn), head_dim=64)              a function of Num
 report.require()                                              raises AssertionError with that table
 """
 
-from whatwhere.testing.arrays import of_arrays as of_arrays
 from whatwhere.testing.bias import check_bias as check_bias
+from whatwhere.testing.harness import of_arrays as of_arrays
 from whatwhere.testing.input import check_input_encoding as check_input_encoding
 from whatwhere.testing.report import Finding as Finding
 from whatwhere.testing.report import Report as Report

@@ -21,8 +21,7 @@ from whatwhere.testing.expected_bias import (
     explain_bias,
     find_expected,
 )
-from whatwhere.testing.harness import Fault, Law, Measurement, NotSupported, Trial, contiguous
-from whatwhere.testing.laws import repeated
+from whatwhere.testing.harness import Fault, Measurement, NotSupported, Trial, contiguous, repeated
 from whatwhere.testing.report import Report
 from whatwhere.where.score_bias import ScoreBias, as_finite
 
@@ -95,8 +94,6 @@ def check_bias(
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """The laws, applied to an implementation of a bias and what is expected of it."""
-
     fn: Callable[..., Tensor]
     num_heads: int
     expected: Expected | None
@@ -108,12 +105,10 @@ class _Laws:
 
     @property
     def width(self) -> int:
-        """How many keys the first call has."""
         return min(WIDTH, (self.last + 1) // 2)
 
     @property
     def shift(self) -> int:
-        """By how much positions are shifted first."""
         return min(SHIFT, self.last + 1 - self.width)
 
     @property
@@ -129,11 +124,9 @@ class _Laws:
         return keys[-3:], keys
 
     def distances(self, queries: Tensor, keys: Tensor) -> Int64[Tensor, "queries keys"]:
-        """Return query minus key."""
         return queries[:, None] - keys
 
     def allowed(self, queries: Tensor, keys: Tensor) -> Bool[Tensor, "queries keys"]:
-        """Return which pairs attention uses."""
         distances = self.distances(queries, keys)
         return distances >= 0 if self.causal else torch.ones_like(distances, dtype=torch.bool)
 
@@ -170,7 +163,6 @@ class _Laws:
         return table
 
     def compare(self, queries: Tensor, keys: Tensor) -> Measurement:
-        """Return the errors against the formula at these positions."""
         if self.expected is None:
             raise NotSupported("no formula was passed: pass expected=")
         table, allowed = self.call(queries, keys), self.allowed(queries, keys)
@@ -196,31 +188,28 @@ class _Laws:
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
         shift, far = self.shift, self.last + 1 - self.width
-        yield Law("formula", "the bias of each pair is that of the formula", ROUNDING_WHY), lambda: self.first
-        yield (
-            Law("finite", "the table is (heads, queries, keys), and finite for all pairs that attention uses"),
-            self.shape,
-        )
-        yield Law("input kept", "positions are not modified"), self.input_unmodified
+        pairs = "the table is (heads, queries, keys), and finite for all pairs that attention uses"
+        yield Trial("formula", "the bias of each pair is that of the formula", lambda: self.first, ROUNDING_WHY)
+        yield Trial("finite", pairs, self.shape)
+        yield Trial("input kept", "positions are not modified", self.input_unmodified)
         if self.relative:
-            law = Law("relative", f"shifting all positions by {shift:,} changes nothing", f"{ROUNDING_WHY}, at both")
-            yield law, partial(self.shifted, shift, strict=False)
-            law = Law("relative far away", f"shifting all positions by {far:,} changes nothing either", ROUNDING_WHY)
-            yield law, partial(self.shifted, far, strict=True)
+            near, again = partial(self.shifted, shift, strict=False), partial(self.shifted, far, strict=True)
+            statement = f"shifting all positions by {shift:,} changes nothing"
+            yield Trial("relative", statement, near, f"{ROUNDING_WHY}, at both")
+            statement = f"shifting all positions by {far:,} changes nothing either"
+            yield Trial("relative far away", statement, again, ROUNDING_WHY)
         else:
-            yield (
-                Law("not relative", f"shifting all positions by {shift:,} changes something, as claimed"),
-                self.not_relative,
-            )
-        yield Law("decoding", "a query alone has the same row as among others", ROUNDING_WHY), self.decoding
-        yield Law("any positions", "positions need not be consecutive", ROUNDING_WHY), self.any_positions
+            statement = f"shifting all positions by {shift:,} changes something, as claimed"
+            yield Trial("not relative", statement, self.not_relative)
+        yield Trial("decoding", "a query alone has the same row as among others", self.decoding, ROUNDING_WHY)
+        yield Trial("any positions", "positions need not be consecutive", self.any_positions, ROUNDING_WHY)
         for dtype, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
-            law = Law(f"finite in {name}", f"no number overflows in {name} at distance {self.last:,}")
-            yield law, partial(self.finite, dtype)
-            law = Law(f"near in {name}", f"near distances have different biases in {name}, also at position {FAR:,}")
-            yield law, partial(self.distinct, dtype)
-        yield Law("autocast", "autocast to bfloat16 rounds no position", BFLOAT16_WHY), self.autocast
-        yield Law("call order", "no call affects a later one", ROUNDING_WHY), self.call_order
+            statement = f"no number overflows in {name} at distance {self.last:,}"
+            yield Trial(f"finite in {name}", statement, partial(self.finite, dtype))
+            statement = f"near distances have different biases in {name}, also at position {FAR:,}"
+            yield Trial(f"near in {name}", statement, partial(self.distinct, dtype))
+        yield Trial("autocast", "autocast to bfloat16 rounds no position", self.autocast, BFLOAT16_WHY)
+        yield Trial("call order", "no call affects a later one", self.call_order, ROUNDING_WHY)
 
     def shape(self) -> None:
         queries, keys = self.block
@@ -307,7 +296,6 @@ class _Laws:
         return cached if cached.exceeded.any() else self.against(before, again, queries, keys)
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module."""
         learned = module is not None and any(True for _ in module.parameters())
         effect = "rounds its weights, and nothing else" if learned else "changes nothing"
         why, rounding = (BFLOAT16_WHY, BFLOAT16) if learned else (ROUNDING_WHY, ROUNDING)
@@ -317,12 +305,11 @@ class _Laws:
         def against(before: Tensor, after: Tensor) -> Measurement:
             return self.against(before[:, :-1, :-1], after, *fewer, rounding)
 
-        law = Law("bfloat16 module", f"converting the module to bfloat16 {effect}", why)
-        return harness.converted(law, module, lambda: self.call(queries, keys), lambda: self.call(*fewer), against)
+        whole, part = partial(self.call, queries, keys), partial(self.call, *fewer)
+        return harness.converted(effect, why, module, whole, part, against)
 
 
 def _takes_dtype(fn: Callable[..., Tensor]) -> bool:
-    """Return whether a function has a parameter `dtype`."""
     try:
         return "dtype" in inspect.signature(fn).parameters
     except (TypeError, ValueError):  # some built-in functions have no signature

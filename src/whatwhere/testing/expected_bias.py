@@ -100,15 +100,7 @@ def compare(
 
     A constant for each query has no effect on softmax: where the tables agree up to the difference at the nearest key
     of each query, that difference is subtracted.
-
-    Args:
-        table: the result.
-        expected: the formula.
-        distances: query minus key.
-        allowed: which pairs attention uses.
-        scale: the tolerance is relative to the largest number of each head of this; None takes `expected`.
-        rounding: the relative tolerance.
-        note: returns an explanation where they differ.
+    The tolerance is relative to the largest number of each head of `scale`; None takes `expected`.
     """
     largest = (expected if scale is None else scale).abs().masked_fill(~allowed, 0).amax((1, 2))
     tolerance = rounding * largest.clamp(min=UNIT)[:, None].expand(-1, int(allowed.sum()))
@@ -164,7 +156,6 @@ def explain_bias(
 def _mistakes(
     expected: Expected, table: Tensor, queries: Tensor, keys: Tensor, allowed: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the mistakes that are common, each with the table that it gives."""
     needed = expected.at(queries, keys)
     if expected.name == "alibi":
         heads = len(needed)

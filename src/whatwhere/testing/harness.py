@@ -9,21 +9,29 @@ have norms of at most 1.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from typing import Literal
+from math import inf, sqrt
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from whatwhere.errors import SettingError
 from whatwhere.testing.report import Finding
 
 Unit = Literal["position", "distance"]
+
+Rotate = Callable[[Tensor, Tensor], Tensor]
+"""(x, positions) -> x mapped: (batch, heads, tokens, head_dim) and (tokens) -> (batch, heads, tokens, mapped_dim)."""
+
+Encode = Callable[[Tensor], Tensor]
+"""positions -> vectors: (tokens) -> (tokens, dim)."""
 
 UNIT = 2.0**-24
 """Unit roundoff of float32: the relative error of one rounding."""
@@ -61,15 +69,6 @@ class Fault(Exception):
         self.first, self.unit = first, unit
 
 
-@dataclass(frozen=True)
-class Law:
-    """A law: its name, what it requires, and the reason for its tolerance."""
-
-    name: str
-    statement: str
-    why: str = ""
-
-
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """The errors of an implementation."""
@@ -92,8 +91,16 @@ class Measurement:
         return self.ratios > 1
 
 
-Trial = tuple[Law, Callable[[], Measurement | None]]
-"""A law, and the function that measures an implementation by it; by a law without a tolerance it raises Fault."""
+class Trial(NamedTuple):
+    """A law: its name, what it requires, the reason for its tolerance, and what measures an implementation by it.
+
+    By a law without a tolerance it returns None, or raises Fault.
+    """
+
+    law: str
+    statement: str
+    measure: Callable[[], Measurement | None]
+    why: str = ""
 
 
 class FormulaLaws(ABC):
@@ -139,31 +146,31 @@ class FormulaLaws(ABC):
         return self.compare(contiguous(position, 12, self.last), ROTATION)
 
 
-def judge(law: Law, result: Measurement | None) -> Finding:
+def judge(trial: Trial, result: Measurement | None) -> Finding:
     """Return the finding of a law from its measurement."""
+    law, statement, _, why = trial
     if result is None:
-        return Finding(law.name, law.statement, "passes")
+        return Finding(law, statement, "passes")
     exceeded, worst = result.exceeded, int(result.ratios.argmax())
     error = result.errors.nan_to_num(nan=inf, posinf=inf)[worst].item()
     tolerance = float(torch.as_tensor(result.tolerance).expand(len(result.errors))[worst])
     if not exceeded.any():
-        return Finding(law.name, law.statement, "passes", error, tolerance, law.why, note=result.remark)
+        return Finding(law, statement, "passes", error, tolerance, why, note=result.remark)
     first = min(result.at[exceeded].tolist(), key=abs)
-    return Finding(law.name, law.statement, "fails", error, tolerance, law.why, first, result.unit, result.note())
+    return Finding(law, statement, "fails", error, tolerance, why, first, result.unit, result.note())
 
 
 def run_all(trials: Iterable[Trial]) -> tuple[Finding, ...]:
     """Return the finding of each law; an exception raised by the implementation is a failure."""
     findings = []
-    for law, measure in trials:
+    for trial in trials:
+        law, statement, measure, _ = trial
         try:
-            findings.append(judge(law, measure()))
+            findings.append(judge(trial, measure()))
         except NotSupported as reason:
-            findings.append(Finding(law.name, law.statement, "does not apply", note=str(reason)))
+            findings.append(Finding(law, statement, "does not apply", note=str(reason)))
         except Fault as fault:
-            findings.append(
-                Finding(law.name, law.statement, "fails", first=fault.first, unit=fault.unit, note=str(fault))
-            )
+            findings.append(Finding(law, statement, "fails", first=fault.first, unit=fault.unit, note=str(fault)))
     return tuple(findings)
 
 
@@ -236,20 +243,15 @@ def sample(*shape: int, seed: int = 0) -> Float[Tensor, "..."]:
 def in_bfloat16(module: nn.Module) -> Iterator[None]:
     """Convert a module to bfloat16, and restore its own tensors afterwards."""
     weights = [(weight, weight.data) for weight in module.parameters()]
-    buffers = [
-        (part, name, buffer)
-        for part in module.modules()
-        for name, buffer in part._buffers.items()
-        if buffer is not None
-    ]
+    buffers = [(part, part._buffers.copy()) for part in module.modules()]
     module.bfloat16()
     try:
         yield
     finally:
         for weight, data in weights:
             weight.data = data
-        for part, name, buffer in buffers:
-            part._buffers[name] = buffer
+        for part, own in buffers:
+            part._buffers.update(own)
 
 
 @contextmanager
@@ -266,7 +268,8 @@ def weights_rounded(module: nn.Module) -> Iterator[None]:
 
 
 def converted(
-    law: Law,
+    statement: str,
+    why: str,
     module: nn.Module | None,
     whole: Callable[[], Tensor],
     fewer: Callable[[], Tensor],
@@ -286,9 +289,113 @@ def converted(
             after = fewer()
         return compare(before, after)
 
-    return law, measure
+    return Trial("bfloat16 module", f"converting the module to bfloat16 {statement}", measure, why)
 
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or ["no message"]
     return lines[0][:200]
+
+
+# Errors of the laws: how far an implementation, ours or another, is from keeping each; the caller sets the tolerance.
+
+
+def logit_error(
+    first: Sequence[Float[Tensor, "*batch tokens mapped_dim"]],
+    second: Sequence[Float[Tensor, "*batch tokens mapped_dim"]],
+) -> Float64[Tensor, "*batch tokens tokens"]:
+    """Return the difference of the logits <q_i, k_j> at two sets of positions, relative to |q_i| |k_j|."""
+    logits = [q.double() @ k.double().mT for q, k in (first, second)]
+    norms = [x.double().norm(dim=-1) for x in first]
+    error: Tensor = (logits[0] - logits[1]).abs() / (norms[0][..., :, None] * norms[1][..., None, :])
+    return error
+
+
+def logit_tolerance(error: float) -> float:
+    """Return the tolerance of logit_error, if queries and keys are off by at most `error` times the norm of each pair.
+
+    Both features of a pair are off: the vector by sqrt(2) times the error, a logit by twice that, the difference of two
+    logits by twice as much again.
+    """
+    return 4 * sqrt(2) * error
+
+
+def norm_error(
+    before: Float[Tensor, "*batch tokens features"], after: Float[Tensor, "*batch tokens features"], factor: float = 1.0
+) -> Float64[Tensor, "*batch tokens"]:
+    """Return the relative error of each vector's norm, which should be `factor` times the norm before."""
+    relative: Tensor = after.double().norm(dim=-1) / (factor * before.double().norm(dim=-1)) - 1
+    return relative.abs()
+
+
+def permutation_error(
+    encode: Encode, positions: Int64[Tensor, " tokens"], order: Int64[Tensor, " tokens"]
+) -> Float64[Tensor, " tokens"]:
+    """Return the largest difference of each row from the same row when the positions are permuted."""
+    straight, permuted = encode(positions).double()[order], encode(positions[order]).double()
+    return (permuted - straight).abs().amax(-1)
+
+
+def inner_product_error(encode: Encode, distance: int, starts: Sequence[int]) -> Float64[Tensor, " starts"]:
+    """Return the difference of <PE(p), PE(p + distance)> from that of the first p, for each p in `starts`."""
+    products = []
+    for start in starts:
+        one, other = encode(torch.tensor([start, start + distance])).double()
+        products.append(one @ other)
+    stacked = torch.stack(products)
+    return (stacked - stacked[0]).abs()
+
+
+def repeated(
+    biases: Float[Tensor, "heads keys"], exact: Float[Tensor, "heads keys"] | None = None
+) -> Bool[Tensor, "heads keys"]:
+    """Return whether each head has the same bias at an earlier key."""
+    same = biases[:, :, None] == biases[:, None, :]
+    if exact is not None:
+        same &= exact[:, :, None] != exact[:, None, :]
+    return same.tril(-1).any(-1)
+
+
+# Functions of other arrays than those of PyTorch, such as NumPy, JAX or MLX have, as the checks take them.
+
+
+def of_arrays(fn: Callable[..., Any], convert: Callable[[np.ndarray], Any] = np.asarray) -> Callable[..., Tensor]:
+    """Return a function of tensors from a function of other arrays, for `check_rotary` and the other checks.
+
+    What NumPy cannot hold, bfloat16 and gradients, is not asked of it: the laws about these then do not apply.
+
+    Args:
+        fn: takes and returns arrays: of NumPy, or of a library whose arrays NumPy or DLPack can read.
+        convert: makes such arrays from those of NumPy: `jax.numpy.asarray`, `mlx.core.array`; NumPy's own stay as they
+            are.
+
+    Examples:
+        >>> from whatwhere.testing import check_rotary
+        >>> def rotate(x, positions):
+        ...     angles = positions[:, None] * 10_000.0 ** (-np.arange(0, 8, 2) / 8)
+        ...     cos, sin, (a, b) = np.cos(angles), np.sin(angles), np.split(x.astype(np.float64), 2, axis=-1)
+        ...     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1).astype(x.dtype)
+        >>> report = check_rotary(of_arrays(rotate), head_dim=8)
+        >>> report.passed, report["formula"].outcome
+        (True, 'passes')
+    """
+
+    def of_tensors(*inputs: Tensor) -> Tensor:
+        for x in inputs:
+            if x.requires_grad:
+                raise NotImplementedError("arrays record no gradients for PyTorch")
+            if x.dtype == torch.bfloat16:
+                raise NotImplementedError("NumPy has no bfloat16")
+        result: Tensor = _as_tensor(fn(*(convert(x.detach().cpu().numpy()) for x in inputs)))
+        return result  # what is not a tensor is named by the check
+
+    return of_tensors
+
+
+def _as_tensor(result: Any) -> Any:
+    """Return an array as a tensor of its own memory; what is not an array is left to the check, which names it."""
+    if isinstance(result, Tensor | str | bytes) or result is None:
+        return result
+    if hasattr(result, "__array__") or isinstance(result, np.ndarray):
+        return torch.from_numpy(np.array(result))
+    return from_dlpack(result).clone() if hasattr(result, "__dlpack__") else result

@@ -12,22 +12,7 @@ from torch import Tensor, nn
 from whatwhere import reference
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.testing import harness
-from whatwhere.testing.harness import (
-    FAR,
-    LAST_POSITION,
-    NEAR,
-    ROTATION,
-    UNIT,
-    Fault,
-    FormulaLaws,
-    Law,
-    Measurement,
-    NotSupported,
-    Trial,
-    contiguous,
-    float32_tolerance,
-)
-from whatwhere.testing.laws import Encode, inner_product_error, permutation_error
+from whatwhere.testing.harness import FAR, NEAR, Encode, Fault, FormulaLaws, Measurement, NotSupported, Trial
 from whatwhere.testing.report import Report
 from whatwhere.where.frequencies import LAYOUTS, Layout, layout_frequencies
 
@@ -101,7 +86,6 @@ class _Sinusoid:
     theta: float
 
     def at(self, positions: Int64[Tensor, " tokens"]) -> Float64[Tensor, "tokens dim"]:
-        """Return the vectors of these positions."""
         return torch.from_numpy(reference.sinusoid(positions.numpy(), self.dim, self.theta, self.layout))
 
     def second_angle(self, row: Float[Tensor, " dim"]) -> float:
@@ -112,8 +96,6 @@ class _Sinusoid:
 
 @dataclass(frozen=True, eq=False)
 class _Laws(FormulaLaws):
-    """The laws, applied to one implementation."""
-
     fn: Encode
     formula: _Sinusoid
     last: int
@@ -121,25 +103,22 @@ class _Laws(FormulaLaws):
 
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
-        far, statement = min(FAR, self.last), "positions up to {:,} have the vectors of the formula"
-        yield Law("formula", f"positions 0..{NEAR} have the vectors of the formula", _ROUNDED), lambda: self.first
-        yield Law("layout", "sines and cosines are at the features of the layout"), self.layout
-        yield Law("shape", "vectors are (tokens, dim), of floating point"), self.shape
-        yield Law("input kept", "positions are not modified"), self.input_unmodified
-        yield Law("bounded", "every number is within -1..1", "a sine may be rounded up by 2**-24"), self.bounded
-        yield Law("any order", "permuting positions permutes rows", _EXACT), self.any_order
-        yield Law("any positions", "positions may repeat, skip and decrease", _ROUNDED), self.any_positions
-        law = Law(
-            "inner product", "the inner product of two vectors depends on their distance only", f"of 2 dim: {_ROUNDED}"
-        )
-        yield law, self.products
-        yield Law("far", statement.format(far), _EXACT), partial(self.at, far)
-        yield Law("very far", statement.format(LAST_POSITION), _EXACT), partial(self.at, LAST_POSITION)
-        yield Law("autocast", "autocast to bfloat16 rounds no angle", _COARSE), self.autocast
-        yield Law("call order", "no call affects a later one", _ROUNDED), self.call_order
+        last, products = harness.LAST_POSITION, "the inner product of two vectors depends on their distance only"
+        yield Trial("formula", f"positions 0..{NEAR} have the vectors of the formula", lambda: self.first, _ROUNDED)
+        yield Trial("layout", "sines and cosines are at the features of the layout", self.layout)
+        yield Trial("shape", "vectors are (tokens, dim), of floating point", self.shape)
+        yield Trial("input kept", "positions are not modified", self.input_unmodified)
+        yield Trial("bounded", "every number is within -1..1", self.bounded, "a sine may be rounded up by 2**-24")
+        yield Trial("any order", "permuting positions permutes rows", self.any_order, _EXACT)
+        yield Trial("any positions", "positions may repeat, skip and decrease", self.any_positions, _ROUNDED)
+        yield Trial("inner product", products, self.products, f"of 2 dim: {_ROUNDED}")
+        for law, position in (("far", min(FAR, self.last)), ("very far", last)):
+            statement = f"positions up to {position:,} have the vectors of the formula"
+            yield Trial(law, statement, partial(self.at, position), _EXACT)
+        yield Trial("autocast", "autocast to bfloat16 rounds no angle", self.autocast, _COARSE)
+        yield Trial("call order", "no call affects a later one", self.call_order, _ROUNDED)
 
     def call(self, positions: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """Call the implementation with a copy on its device, and return the vectors on the CPU."""
         result = harness.call(self.fn, positions.to(self.device, copy=True))
         vectors = harness.require_shape(result, (len(positions), self.formula.dim), "(tokens, dim)").cpu()
         if not vectors.is_floating_point():
@@ -164,23 +143,23 @@ class _Laws(FormulaLaws):
         harness.require(same, "it modifies the positions that it is called with")
 
     def bounded(self) -> Measurement:
-        near, far = torch.arange(NEAR + 1), contiguous(LAST_POSITION, 12, self.last)
+        near, far = torch.arange(NEAR + 1), harness.contiguous(harness.LAST_POSITION, 12, self.last)
         vectors = torch.cat([self.call(near), self.call(far)]).double()
-        return Measurement((vectors.abs().amax(-1) - 1).clamp(min=0), torch.cat([near, far]), UNIT)
+        return Measurement((vectors.abs().amax(-1) - 1).clamp(min=0), torch.cat([near, far]), harness.UNIT)
 
     def any_order(self) -> Measurement:
         positions = torch.tensor([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, self.last])
         order = torch.randperm(len(positions), generator=torch.Generator().manual_seed(0))
-        return Measurement(permutation_error(self.call, positions, order), positions[order], ROTATION)
+        return Measurement(harness.permutation_error(self.call, positions, order), positions[order], harness.ROTATION)
 
     def products(self) -> Measurement:
         """<PE(p), PE(p + 17)> is a sum of cosines of the distance: PE(p + 17) is PE(p) rotated by the same angles."""
         starts, rows = [0, 1, 7, 30], self.call(torch.arange(48))
-        errors = inner_product_error(lambda positions: rows[positions], 17, starts)
-        return Measurement(errors, torch.tensor(starts), 2 * self.formula.dim * float32_tolerance(47))
+        errors = harness.inner_product_error(lambda positions: rows[positions], 17, starts)
+        return Measurement(errors, torch.tensor(starts), 2 * self.formula.dim * harness.float32_tolerance(47))
 
     def autocast(self) -> Measurement:
-        positions = contiguous(4105, 13, self.last)
+        positions = harness.contiguous(4105, 13, self.last)
         outside = self.call(positions).double()
         with torch.autocast(self.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
             inside = self.call(positions[:-1]).double()
@@ -193,23 +172,22 @@ class _Laws(FormulaLaws):
         elsewhere, in_another_shape = self.call(few + 7).double(), self.call(torch.arange(NEAR + 8)).double()[7:]
         again = self.call(few).double()
         errors = [(again - before).abs().amax(-1), (elsewhere - in_another_shape).abs().amax(-1)]
-        return Measurement(torch.cat(errors), torch.cat([few, few + 7]), float32_tolerance(NEAR + 7))
+        return Measurement(torch.cat(errors), torch.cat([few, few + 7]), harness.float32_tolerance(NEAR + 7))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module."""
-        law = Law("bfloat16 module", "converting the module to bfloat16 rounds no angle", _COARSE)
-        positions = contiguous(4100, 13, self.last)
+        positions = harness.contiguous(4100, 13, self.last)
 
         def compare(before: Tensor, after: Tensor) -> Measurement:
             errors = (after.double() - before[:-1].double()).abs().amax(-1)
             return Measurement(errors, positions[:-1], _BFLOAT16)
 
-        return harness.converted(law, module, lambda: self.call(positions), lambda: self.call(positions[:-1]), compare)
+        whole, fewer = partial(self.call, positions), partial(self.call, positions[:-1])
+        return harness.converted("rounds no angle", _COARSE, module, whole, fewer, compare)
 
 
 def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> None:
     """Raise Fault unless the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1."""
-    if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= ROTATION:
+    if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= harness.ROTATION:
         return
     known: dict[str, Tensor] = {}
     layouts: tuple[Layout, ...] = ("interleaved", "half")
@@ -217,19 +195,18 @@ def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> None:
         zeros = replace(formula, layout=layout).at(torch.tensor([0]))[0]
         known |= {f"{layout} layout": zeros, f"{layout} layout with cosines first": 1 - zeros}
     for name, zeros in known.items():
-        other = (row.double() - zeros).abs().amax() <= ROTATION
+        other = (row.double() - zeros).abs().amax() <= harness.ROTATION
         harness.require(~other, f"this is the {name}, by the zeros and ones of position 0", first=0)
     raise NotSupported("position 0 has other numbers than zeros and ones, so it does not show the layout")
 
 
 def _explain(formula: _Sinusoid, positions: Int64[Tensor, " tokens"], result: Float[Tensor, "tokens dim"]) -> str:
-    """Return the known mistake that explains wrong vectors; "" where none fits."""
-    known = harness.explained(result, _mistakes(formula, positions, result), float32_tolerance(int(positions.amax())))
+    tolerance = harness.float32_tolerance(int(positions.amax()))
+    known = harness.explained(result, _mistakes(formula, positions, result), tolerance)
     return known or _explain_theta(formula, positions, result)
 
 
 def _mistakes(formula: _Sinusoid, positions: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield the mistakes that are common, each with the vectors that it gives."""
     step = 2.0 ** (floor(log2(max(int(positions.amax()), 1))) - 23)
     yield f"angles in float32 explain it: their spacing here is {step:.2g} radians", formula.at(positions)
     for layout in LAYOUTS:

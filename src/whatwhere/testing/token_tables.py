@@ -12,7 +12,7 @@ from whatwhere import reference
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.testing import harness
-from whatwhere.testing.harness import UNIT, Fault, Law, Measurement, NotSupported, Trial
+from whatwhere.testing.harness import UNIT, Fault, Measurement, NotSupported, Trial
 from whatwhere.testing.report import Report
 from whatwhere.what.ngram_hash import NGramHash
 
@@ -85,7 +85,6 @@ class _Hashed:
     border_id: int | None
 
     def rows(self, ids: Int64[Tensor, " tokens"], segments: Int64[Tensor, " tokens"]) -> Int64[Tensor, "tokens hashes"]:
-        """Return the rows that each token reads."""
         if self.border_id is not None:
             ends = (ids == self.border_id).long().cumsum(0)
             segments = segments * (len(ids) + 1) + torch.cat([ends.new_zeros(1), ends[:-1]])
@@ -100,29 +99,25 @@ class _Hashed:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest n-gram."""
         return max(each.n for each in self.hashes)
 
 
 @dataclass(frozen=True, eq=False)
 class _NGramLaws:
-    """The laws of hashed n-grams, applied to one implementation."""
-
     fn: Rows
     hashed: _Hashed
     vocab_size: int
     device: torch.device
 
     def trials(self) -> Iterator[Trial]:
-        """Yield the laws."""
-        yield Law("formula", "tokens of one document read the rows of the hashes"), self.formula
-        yield Law("64 bits", "products of the largest ids wrap around at 64 bits, as signed integers"), self.large
-        yield Law("own table", "each hash reads rows of its own table"), self.own_table
-        yield Law("documents", "the n-grams of a document end where it begins"), self.documents
-        yield Law("padding", "tokens behind left padding read what they read without it"), self.padding
-        yield Law("border", "a document begins after each border id"), self.border
-        yield Law("decoding", "the last tokens alone give the rows of the last one"), self.decoding
-        yield Law("input kept", "ids are not modified"), self.input_kept
+        yield Trial("formula", "tokens of one document read the rows of the hashes", self.formula)
+        yield Trial("64 bits", "products of the largest ids wrap around at 64 bits, as signed integers", self.large)
+        yield Trial("own table", "each hash reads rows of its own table", self.own_table)
+        yield Trial("documents", "the n-grams of a document end where it begins", self.documents)
+        yield Trial("padding", "tokens behind left padding read what they read without it", self.padding)
+        yield Trial("border", "a document begins after each border id", self.border)
+        yield Trial("decoding", "the last tokens alone give the rows of the last one", self.decoding)
+        yield Trial("input kept", "ids are not modified", self.input_kept)
 
     def ids(self, tokens: int = _TOKENS) -> Int64[Tensor, " tokens"]:
         """Sample ids, none of them the border or the padding."""
@@ -131,7 +126,6 @@ class _NGramLaws:
         return others[torch.randint(len(others), (tokens,), generator=torch.Generator().manual_seed(0))]
 
     def call(self, ids: Tensor, segments: Tensor | None = None) -> Int64[Tensor, "tokens hashes"]:
-        """Call the implementation with copies on its device."""
         documents = torch.zeros_like(ids) if segments is None else segments
         result = harness.call(self.fn, ids.to(self.device, copy=True), documents.to(self.device, copy=True))
         rows = harness.require_shape(result, (len(ids), len(self.hashed.hashes)), "(tokens, hashes)").cpu()
@@ -140,7 +134,6 @@ class _NGramLaws:
         return rows.long()
 
     def compare(self, ids: Tensor, segments: Tensor | None = None) -> None:
-        """Raise Fault unless the rows are those of the reference."""
         documents = torch.zeros_like(ids) if segments is None else segments
         rows, wanted = self.call(ids, documents), self.hashed.rows(ids, documents)
         self.require_equal(rows, wanted, lambda: self.explain(ids, documents, rows))
@@ -257,8 +250,6 @@ def check_lookup(
 
 @dataclass(frozen=True, eq=False)
 class _LookupLaws:
-    """The laws of lookups, applied to one implementation."""
-
     fn: Callable[[Tensor], Tensor]
     weight: nn.Parameter
     ids: Int64[Tensor, " tokens"]
@@ -268,20 +259,17 @@ class _LookupLaws:
     padding_idx: int | None
 
     def trials(self) -> Iterator[Trial]:
-        """Yield the laws."""
-        yield Law("lookup", "vectors are the rows of the table, times the scale", _WHY), self.lookup
-        yield Law("these rows alone", "rows that no token reads have no effect"), self.these_rows_alone
-        yield Law("gradient", "the gradient of a row is the sum over all tokens that read it", _WHY), self.gradient
-        yield Law("other rows", "rows that no token reads get no gradient"), self.other_rows
-        yield Law("padding row", "vectors of the padding row are 0, and it gets no gradient"), self.padding_row
+        yield Trial("lookup", "vectors are the rows of the table, times the scale", self.lookup, _WHY)
+        yield Trial("these rows alone", "rows that no token reads have no effect", self.these_rows_alone)
+        yield Trial("gradient", "the gradient of a row is the sum over all tokens that read it", self.gradient, _WHY)
+        yield Trial("other rows", "rows that no token reads get no gradient", self.other_rows)
+        yield Trial("padding row", "vectors of the padding row are 0, and it gets no gradient", self.padding_row)
 
     def expected(self, weight: Float[Tensor, "rows dim"]) -> Float64[Tensor, "tokens features"]:
-        """Return the vectors, in float64."""
         found = weight.detach().double()[self.rows] * self.scale
         return found.flatten(-2) if self.merge == "concatenate" else found.sum(-2)
 
     def call(self, gradient: bool = False) -> Float[Tensor, "tokens features"]:
-        """Call the implementation."""
         result = harness.call(self.fn, self.ids.clone(), gradient=gradient)
         return harness.require_shape(result, tuple(self.expected(self.weight).shape), "(tokens, features)")
 
@@ -295,7 +283,6 @@ class _LookupLaws:
         return Measurement(errors, torch.arange(len(self.ids)), self.tolerance(wanted))
 
     def unread(self) -> Int64[Tensor, " rows"]:
-        """Return the rows that no token reads."""
         return torch.ones(len(self.weight), dtype=torch.bool).index_fill(0, self.rows.flatten(), False).nonzero()[:, 0]
 
     def these_rows_alone(self) -> None:

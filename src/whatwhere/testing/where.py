@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError
 from whatwhere.position.positions import Positions, positions
 from whatwhere.testing import harness
-from whatwhere.testing.harness import Law, Measurement, NotSupported, Trial
+from whatwhere.testing.harness import Measurement, NotSupported, Trial
 from whatwhere.testing.report import Report
 from whatwhere.where.binding import Where
 
@@ -81,7 +81,7 @@ def check_where(
 
     heads, features = size("num_heads", num_heads, 4), size("head_dim", head_dim, 16)
     of_keys = size("key_heads", key_heads, 1 if heads % 2 else heads // 2)
-    layer = Layer(where, Sizes(size("dim", dim, heads * features), heads, of_keys, features))
+    layer = Layer(where, size("dim", dim, heads * features), heads, of_keys, features)
     laws = _Laws(build, layer, relative, last, torch.device(device), compile)
     settings = {"num_heads": heads, "key_heads": of_keys, "head_dim": features, "relative": relative}
     return Report("check_where", settings, harness.run_all(laws.trials()))
@@ -102,28 +102,19 @@ def built(build: Callable[[], Where], device: torch.device) -> Where:
     return where
 
 
-class Sizes(NamedTuple):
-    """The sizes of a layer of attention."""
-
-    dim: int
-    num_heads: int
-    key_heads: int
-    head_dim: int
-
-
 class Layer(nn.Module):
     """Attention of token vectors to each other without weights of its own: features of the vectors make the heads."""
 
-    def __init__(self, where: Where, sizes: Sizes) -> None:
+    def __init__(self, where: Where, dim: int, num_heads: int, key_heads: int, head_dim: int) -> None:
         super().__init__()
-        self.where, self.sizes = where, sizes
+        self.where, self.dim, self.num_heads, self.key_heads, self.head_dim = where, dim, num_heads, key_heads, head_dim
 
     def heads(self, x: Tensor) -> list[Tensor]:
         """Return queries, keys and values: their heads take features in order, each from another one on."""
         made = []
-        for part, heads in enumerate((self.sizes.num_heads, self.sizes.key_heads, self.sizes.key_heads)):
-            features = torch.arange(heads * self.sizes.head_dim, device=x.device) + part * (self.sizes.dim // 3)
-            made.append(x[..., features % self.sizes.dim].unflatten(-1, (heads, -1)).transpose(1, 2))
+        for part, heads in enumerate((self.num_heads, self.key_heads, self.key_heads)):
+            features = torch.arange(heads * self.head_dim, device=x.device) + part * (self.dim // 3)
+            made.append(x[..., features % self.dim].unflatten(-1, (heads, -1)).transpose(1, 2))
         return made
 
     def forward(self, x: Tensor, *at: Positions, cache: Any = None, regime: int | None = None, **how: Any) -> Tensor:
@@ -190,21 +181,20 @@ class _Laws:
 
     def vectors(self, batch: int = 2, tokens: int = TOKENS, seed: int = 0) -> Float[Tensor, "batch tokens dim"]:
         """Sample token vectors that are exact in bfloat16."""
-        return 2 * harness.sample(batch, tokens, self.layer.sizes.dim, seed=seed).to(self.device)
+        return 2 * harness.sample(batch, tokens, self.layer.dim, seed=seed).to(self.device)
 
     def count(self, tokens: int = TOKENS, start: int = 0) -> Positions:
         return positions(tokens, start, self.device)
 
     def fresh(self) -> Layer:
-        """Return the same layer, never called."""
         where = built(self.build, self.device)
         where.load_state_dict(self.layer.where.state_dict())
-        return Layer(where, self.layer.sizes)
+        layer = self.layer
+        return Layer(where, layer.dim, layer.num_heads, layer.key_heads, layer.head_dim)
 
     def call(self, x: Tensor, *at: Positions, layer: nn.Module | None = None, **how: Any) -> Tensor:
-        """Attend, and return the outputs on the CPU."""
         y = harness.call(lambda: (self.layer if layer is None else layer)(x, *at, **how))
-        wanted = (len(x), self.layer.sizes.num_heads, x.shape[1], self.layer.sizes.head_dim)
+        wanted = (len(x), self.layer.num_heads, x.shape[1], self.layer.head_dim)
         return harness.require_shape(y, wanted, "(batch, heads, tokens, head_dim)").cpu()
 
     def decoded(self, x: Tensor, p: Positions, counts: Sequence[int]) -> Tensor:
@@ -214,26 +204,29 @@ class _Laws:
         """Yield the laws in the order of the checks; the one that takes longest comes last."""
         far, rest = self.last + 1 - TOKENS, TOKENS - PROMPT
         near, single = f"also at position {min(FAR, far):,}", partial(self.chunks, *[1] * rest)
-        rows: list[tuple[str, str, str, Callable[[], Measurement | None]]] = [
-            ("finite", "outputs are finite and of the dtype of the queries, also beside padding", "", self.finite),
-            ("input kept", "queries, keys, values and positions are not modified", "", self.input_unmodified),
-            ("decoding", "one token at a time, with a KV cache, is as all at once", _WHY, single),
-            ("chunks", "some tokens at a time are as all at once", _WHY, partial(self.chunks, 3, rest - 3)),
-            ("packing", "documents in one sequence are as each alone", _WHY, self.packing),
-            ("left padding", "a sequence behind padding is as without it", _WHY, self.padding),
-            ("padded decoding", "one token at a time behind padding is as all at once", _WHY, self.padded_decoding),
-            ("causal", "no token changes an output before it", _WHY, self.causal),
-            ("engines", "the plain formula has the outputs of the engine that is chosen", _WHY, self.engines),
-            ("relative", f"shifting all positions by {SHIFT} changes nothing", _WHY, partial(self.moved, SHIFT)),
-            ("relative far away", f"shifting all by {far:,} changes nothing either", _WHY, partial(self.moved, far)),
-            ("gradient", "gradients of vectors and parameters are those of finite differences", "", self.gradient),
-            ("bfloat16", f"a model in bfloat16 differs by rounding alone, {near}", _COARSE_WHY, self.bfloat16),
-            ("autocast", f"autocast to bfloat16 rounds no position, {near}", _COARSE_WHY, self.autocast),
-            ("call order", "no call affects a later one", _WHY, self.call_order),
-            ("compile", "compiling changes no output, and two graphs serve all lengths", _WHY, self.compiled),
-        ]  # fmt: skip
-        for name, statement, why, measure in rows:
-            yield Law(name, statement, why), measure
+        kept = "queries, keys, values and positions are not modified"
+        shifted = "shifting all positions by {:,} changes nothing{}".format
+        slopes = "gradients of vectors and parameters are those of finite differences"
+        rounded = f"a model in bfloat16 differs by rounding alone, {near}"
+        graphs = "compiling changes no output, and two graphs serve all lengths"
+        yield from (
+            Trial("finite", "outputs are finite and of the dtype of the queries, also beside padding", self.finite),
+            Trial("input kept", kept, self.input_unmodified),
+            Trial("decoding", "one token at a time, with a KV cache, is as all at once", single, _WHY),
+            Trial("chunks", "some tokens at a time are as all at once", partial(self.chunks, 3, rest - 3), _WHY),
+            Trial("packing", "documents in one sequence are as each alone", self.packing, _WHY),
+            Trial("left padding", "a sequence behind padding is as without it", self.padding, _WHY),
+            Trial("padded decoding", "one token at a time behind padding is as all at once", self.padded_steps, _WHY),
+            Trial("causal", "no token changes an output before it", self.causal, _WHY),
+            Trial("engines", "the plain formula has the outputs of the engine that is chosen", self.engines, _WHY),
+            Trial("relative", shifted(SHIFT, ""), partial(self.moved, SHIFT), _WHY),
+            Trial("relative far away", shifted(far, " either"), partial(self.moved, far), _WHY),
+            Trial("gradient", slopes, self.gradient),
+            Trial("bfloat16", rounded, self.bfloat16, _COARSE_WHY),
+            Trial("autocast", f"autocast to bfloat16 rounds no position, {near}", self.autocast, _COARSE_WHY),
+            Trial("call order", "no call affects a later one", self.call_order, _WHY),
+            Trial("compile", graphs, self.compiled, _WHY),
+        )
 
     def finite(self) -> None:
         x = self.vectors()
@@ -275,7 +268,7 @@ class _Laws:
                 pairs.append((y[row : row + 1, :, begin:], alone))
         return _measured(*pairs, note=_OF_PADDING)
 
-    def padded_decoding(self) -> Measurement:
+    def padded_steps(self) -> Measurement:
         x, real = self.vectors(), self.mask.cpu()[:, None, :, None]
         whole = self.call(x, Positions.from_mask(self.mask), regime=self.regime)
         steps = self.decoded(x, Positions.from_mask(self.mask[:, :-PROMPT]), [1] * PROMPT)
@@ -304,9 +297,9 @@ class _Laws:
 
     def gradient(self) -> None:
         """Compare slopes along a direction of each tensor, by two steps: the larger is for numbers made in float32."""
-        layer, p, sizes = self.fresh().double(), self.count(), self.layer.sizes
+        layer, p = self.fresh().double(), self.count()
         x = self.vectors(1).double().requires_grad_()
-        incoming = harness.sample(1, sizes.num_heads, TOKENS, sizes.head_dim, seed=2).to(x)
+        incoming = harness.sample(1, layer.num_heads, TOKENS, layer.head_dim, seed=2).to(x)
 
         def loss() -> Tensor:
             y: Tensor = layer(x, p, regime=self.regime)

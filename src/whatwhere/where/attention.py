@@ -41,7 +41,7 @@ from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks,
 from whatwhere.kernels.flash_attention import ByDistance, FlashMask, flash_attention, why_not_flash
 from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
-from whatwhere.where import flex_attention
+from whatwhere.where import gpu_attention
 from whatwhere.where.head_shards import OfHeads
 from whatwhere.where.score_bias import Element, as_finite, tabulate
 
@@ -247,7 +247,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
 
 def _is_long_on_gpu(q: Tensor, k: Tensor) -> bool:
     """Return whether these are so many pairs that none of their tables is made on a GPU."""
-    if not flex_attention.is_on_gpu(q) or is_exporting():  # sizes are not read: a trace would depend on them
+    if not gpu_attention.is_on_gpu(q) or is_exporting():  # sizes are not read: a trace would depend on them
         return False
     return q.shape[2] >= _MIN_ROWS_ON_GPU and q.shape[2] * k.shape[2] >= _MIN_BLOCKWISE**2
 
@@ -268,7 +268,7 @@ def _without_table(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -
         return None
     # Its gradients of what a formula reads are sums in any order.
     ordered = scores.element is not None and torch.is_grad_enabled() and torch.are_deterministic_algorithms_enabled()
-    return None if ordered or not flex_attention.serves(q, k, v) else _flex(q, k, v, scores, how, surely=False)
+    return None if ordered or not gpu_attention.serves(q, k, v) else _flex(q, k, v, scores, how, surely=False)
 
 
 def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
@@ -457,7 +457,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, surely: bo
     """Use FlexAttention; unless `surely`, return None where its kernel does not compile."""
     if how.dropout:
         raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
-    on_cpu = q.is_cpu and not flex_attention.is_on_gpu(q)
+    on_cpu = q.is_cpu and not gpu_attention.is_on_gpu(q)
     if on_cpu and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise SettingError(
             "FlexAttention has no backward on the CPU: train with engine='sdpa', or evaluate under torch.no_grad()."
@@ -466,10 +466,10 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, surely: bo
         q, k, v = q.detach(), k.detach(), v.detach()  # it refuses tensors that require grad, also under no_grad
     if scores.block_mask is None:
         sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
-        mask = flex_attention.block_mask(scores.allowed, *sizes)
+        mask = gpu_attention.block_mask(scores.allowed, *sizes)
     else:
         mask = scores.block_mask()
-    attend = flex_attention.attend if surely else flex_attention.attend_if_compiled
+    attend = gpu_attention.attend if surely else gpu_attention.attend_if_compiled
     logs = how.lse or how.sink is not None
     results = attend(q, k, v, scores.element, mask, scale=how.scale, softcap=how.softcap, lse=logs)
     if results is None:

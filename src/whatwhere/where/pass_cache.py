@@ -18,9 +18,8 @@ from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
-from whatwhere.where.flex_attention import TILE, tiled_mask
+from whatwhere.where.gpu_attention import TILE, flash_mask, tiled_mask, visible_tiles
 from whatwhere.where.score_bias import Element, ScoreBias, tabulate
-from whatwhere.where.visible_tiles import flash_mask, visible_tiles
 from whatwhere.where.window import Window
 
 T = TypeVar("T")

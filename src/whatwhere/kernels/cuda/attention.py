@@ -4,9 +4,9 @@ The scores of a tile are made, used and forgotten; tiles that the mask hides are
 times 1 / ln 2, as GPUs compute powers. kernels/flash_attention.py says what is computed; nothing is added atomically,
 so the same inputs give the same bits:
 
-    forward             a program for each query block: outputs and log2 of the sums of 2 ** score
-    of queries          likewise: gradients of q, and a row of sums for the numbers of the bias, which are then added
-    of keys             a program for each block of keys and head of keys, over all heads of queries that share it
+    of queries      a program for each query block: outputs and log2 of the sums of 2 ** score; backward, gradients of
+                    q, and a row of sums for the numbers of the bias, which are then added
+    of keys         a program for each block of keys and head of keys, over all heads of queries that share it
 """
 
 from typing import Any, no_type_check
@@ -14,7 +14,6 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32
 from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
@@ -28,40 +27,38 @@ BACKWARD_TILES = {128: (64, 32, 8, 2), 256: (32, 32, 8, 1)}
 
 
 def flash_attention(
-    q: Float[Tensor, "batch heads queries head_dim"],
-    k: Float[Tensor, "batch key_heads keys head_dim"],
-    v: Float[Tensor, "batch key_heads keys value_dim"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     mask: FlashMask,
-    bias: ByDistance | None,
-    numbers: Float32[Tensor, "heads count"] | None,
+    bias: ByDistance,
+    numbers: Tensor,
     scale: float,
-    sink: Float[Tensor, " heads"] | None,
+    sink: Tensor | None,
     dtype: torch.dtype,
-) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float32[Tensor, "batch heads queries"]]:
-    """Return outputs of a dtype, and log2 of the sums of 2 ** score."""
-    batch, heads, queries, _ = q.shape
+) -> tuple[Tensor, Tensor]:
+    """Return outputs of a dtype, and log2 of the sums of 2 ** score; numbers are those of the bias, in float32."""
     task = _Task(q, k, v, mask, bias, numbers, scale, FORWARD_TILES)
-    y = q.new_empty(batch, heads, queries, v.shape[-1], dtype=dtype)
-    logs = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    sinks = logs if sink is None else sink.float() / LN_2
-    tensors = (q, k, v, y, logs, sinks, *task.of_rows, task.line, task.pairs)
-    grid = (batch * heads * task.row_tiles,)
-    strides = (*_steps(q), *_steps(k), *_steps(v))
-    launch(_forward, grid, q.device, *tensors, *strides, *task.sizes, **task.constants, SINK=sink is not None)
+    y = q.new_empty(*q.shape[:3], v.shape[-1], dtype=dtype)
+    logs = q.new_empty(q.shape[:3], dtype=torch.float32)
+    launch(
+        _of_queries, task.rows, q.device, q, k, v, None, y, logs, None, None if sink is None else sink.float() / LN_2,
+        None, *task.of_rows, None, *task.strides, None, None, None, *task.sizes, **task.constants, COUNT=1,
+    )  # fmt: skip
     return y, logs
 
 
 def flash_attention_backward(
-    q: Float[Tensor, "batch heads queries head_dim"],
-    k: Float[Tensor, "batch key_heads keys head_dim"],
-    v: Float[Tensor, "batch key_heads keys value_dim"],
-    g: Float[Tensor, "batch heads queries value_dim"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
     mask: FlashMask,
-    bias: ByDistance | None,
-    numbers: Float32[Tensor, "heads count"] | None,
+    bias: ByDistance,
+    numbers: Tensor,
     scale: float,
-    logs: Float32[Tensor, "batch heads queries"],
-    mean: Float32[Tensor, "batch heads queries"],
+    logs: Tensor,
+    mean: Tensor,
     learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the gradients of q, k, v and the numbers.
@@ -74,22 +71,21 @@ def flash_attention_backward(
         mean: the sum of a_ij <g_i, v_j> over the keys, less the gradient of the logarithm.
         learned: whether the numbers get gradients.
     """
-    batch, heads = q.shape[:2]
     task = _Task(q, k, v, mask, bias, numbers, scale, BACKWARD_TILES)
     d_q, d_k, d_v = (x.new_empty(x.shape) for x in (q, k, v))
-    count = 0 if bias is None or numbers is None or not learned else numbers.shape[1] if bias.kind == "rows" else 2
-    sums = q.new_empty(batch, heads, task.row_tiles, covering(count, 1 << 30), dtype=torch.float32)
-    strides = (*_steps(q), *_steps(k), *_steps(v), *_steps(g))
-    given = (q, k, v, g, logs.contiguous(), mean.contiguous())
-    rows = (d_q, sums, *task.of_rows, task.line, task.pairs, task.numbers_of_distances)
-    columns = (d_k, d_v, *task.of_columns, task.line, task.pairs)
+    count = covering(numbers.shape[1] if bias.kind == "rows" else 2, 1 << 30) if learned else 1
+    sums = q.new_empty(*q.shape[:2], task.row_tiles, count, dtype=torch.float32) if learned else None
+    logs, mean = logs.contiguous(), mean.contiguous()
+    numbered = task.numbers_of_distances if learned else None
     launch(
-        _of_queries, (batch * heads * task.row_tiles,), q.device, *given, *rows, *strides, *task.sizes,
-        **task.constants, LEARNED=count > 0, COUNT=sums.shape[-1],
+        _of_queries, task.rows, q.device, q, k, v, g, d_q, logs, mean, None, sums, *task.of_rows, numbered,
+        *task.strides, *_steps(g), *task.sizes, **task.constants, COUNT=count,
     )  # fmt: skip
-    grid = (batch * k.shape[1] * task.column_tiles,)
-    launch(_of_keys, grid, q.device, *given, *columns, *strides, *task.sizes, **task.constants)
-    if numbers is None or bias is None or count == 0:
+    launch(
+        _of_keys, task.columns, q.device, q, k, v, g, logs, mean, d_k, d_v, *task.of_columns,
+        *task.strides, *_steps(g), *task.sizes, **task.constants,
+    )  # fmt: skip
+    if sums is None:
         return d_q, d_k, d_v, None
     totals = sums.sum((0, 2))[:, : numbers.shape[1]]
     if bias.kind in ("log", "power"):  # the first number was in base 2, and the gradient of the second is its multiple
@@ -98,7 +94,7 @@ def flash_attention_backward(
 
 
 class _Task:
-    """What the three kernels are given beside the tensors of attention."""
+    """What the kernels are given beside the tensors of attention."""
 
     def __init__(
         self,
@@ -106,40 +102,38 @@ class _Task:
         k: Tensor,
         v: Tensor,
         mask: FlashMask,
-        bias: ByDistance | None,
-        numbers: Tensor | None,
+        bias: ByDistance,
+        numbers: Tensor,
         scale: float,
         tiles: dict[int, tuple[int, int, int, int]],
     ) -> None:
-        (_, heads, queries, features), keys, values = q.shape, k.shape[2], v.shape[-1]
-        widest = max(features, values)
-        rows, columns, warps, stages = next(tile for most, tile in tiles.items() if widest <= most)
+        (batch, heads, queries, features), (_, key_heads, keys, _), values = q.shape, k.shape, v.shape[-1]
+        rows, columns, warps, stages = next(tile for most, tile in tiles.items() if max(features, values) <= most)
         lists = mask.lists(rows, columns)
-        self.row_tiles, self.column_tiles = lists.of_rows.shape[1:]
-        self.of_rows = (mask.queries, mask.keys, lists.of_rows, lists.row_counts)
-        self.of_columns = (mask.queries, mask.keys, lists.of_columns, lists.column_counts)
-        kind, low, distances = "none" if bias is None else bias.kind, 0, 1
-        self.line = self.pairs = self.numbers_of_distances = mask.queries  # where a kernel reads none
-        if bias is not None and numbers is not None and bias.rows is not None:
+        self.row_tiles, column_tiles = lists.of_rows.shape[1:]
+        self.rows, self.columns = (batch * heads * self.row_tiles,), (batch * key_heads * column_tiles,)
+        low, distances = 0, 1
+        line = pairs = self.numbers_of_distances = mask.queries  # where a kernel reads none
+        if bias.rows is not None:
             low, distances = bias.low, len(bias.rows)
-            self.line, self.numbers_of_distances = (
-                (numbers[:, bias.rows] / LN_2).contiguous(),
-                bias.rows.to(torch.int32),
-            )
-        elif numbers is not None:
-            self.pairs = torch.stack([numbers[:, 0] / LN_2, numbers[:, -1]], 1)
-        sizes = (heads, heads // k.shape[1], queries, keys, self.row_tiles, self.column_tiles)
+            line, self.numbers_of_distances = (numbers[:, bias.rows] / LN_2).contiguous(), bias.rows.to(torch.int32)
+        elif bias.kind != "none":
+            pairs = torch.stack([numbers[:, 0] / LN_2, numbers[:, -1]], 1)
+        self.of_rows = (mask.queries, mask.keys, lists.of_rows, lists.row_counts, line, pairs)
+        self.of_columns = (mask.queries, mask.keys, lists.of_columns, lists.column_counts, line, pairs)
+        self.strides = (*_steps(q), *_steps(k), *_steps(v))
+        sizes = (heads, heads // key_heads, queries, keys, self.row_tiles, column_tiles)
         self.sizes = (*sizes, scale / LN_2, float(scale), mask.size, low, low + distances - 1)
         self.constants: dict[str, Any] = {
             "M": rows, "N": columns, "FEATURES": features, "BLOCK": max(16, covering(features, 256)),
-            "VALUES": values, "VALUE_BLOCK": max(16, covering(values, 256)), "KIND": kind, "CAUSAL": mask.causal,
+            "VALUES": values, "VALUE_BLOCK": max(16, covering(values, 256)), "KIND": bias.kind, "CAUSAL": mask.causal,
             "DOCUMENTS": mask.documents, "WINDOW": mask.window, "FIRST": mask.first,
             "SHARED": mask.queries.shape[0] == 1, "num_warps": warps, "num_stages": stages,
         }  # fmt: skip
 
 
-def _steps(x: Tensor) -> tuple[int, int, int]:
-    return x.stride(0), x.stride(1), x.stride(2)
+def _steps(x: Tensor) -> tuple[int, ...]:
+    return x.stride()[:3]
 
 
 @triton.jit
@@ -239,14 +233,57 @@ def _pair(pairs, head, KIND: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _forward(
-    q, k, v, y, logs, sink, q_table, k_table, tiles, counts, line, pairs,
-    q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token,
+def _store(to, at, x, inside, FEATURES: tl.constexpr, BLOCK: tl.constexpr):
+    # Rows of a dense tensor.
+    feature = tl.arange(0, BLOCK)[None, :]
+    rounded = x.to(to.dtype.element_ty)
+    tl.store(to + at[:, None] * FEATURES + feature, rounded, mask=inside[:, None] & (feature < FEATURES))
+
+
+@triton.jit
+@no_type_check
+def _summed(
+    totals, d_s, x_q, x_k, first, second, numbers_of_distances, low, high, KIND: tl.constexpr, COUNT: tl.constexpr
+):
+    # Add the gradients of a tile's scores by the number that each pair reads: (rows, COUNT).
+    number = tl.arange(0, COUNT)[None, :]
+    if KIND == "rows":
+        far = _far(x_q, x_k, low, high)
+        if far >= 0:
+            part = tl.sum(d_s, 1)
+            totals += tl.where(number == tl.load(numbers_of_distances + far), part[:, None], 0.0)
+        else:
+            each = tl.load(numbers_of_distances + (tl.minimum(tl.maximum(x_q - x_k, low), high) - low))
+            for n in range(tl.min(each), tl.max(each) + 1):
+                part = tl.sum(tl.where(each == n, d_s, 0.0), 1)
+                totals += tl.where(number == n, part[:, None], 0.0)
+    else:  # all pairs read both numbers of a curve
+        distance = tl.abs(x_q - x_k).to(tl.float32)
+        value = _curve(distance, second, KIND)
+        if KIND == "linear":
+            slope = 0.0 * value
+        elif KIND == "log":
+            slope = first * distance / (1.0 + second * distance)
+        else:
+            slope = first * value * tl.log(tl.maximum(distance, 1.0))
+        of_first = tl.sum(d_s * value, 1)
+        of_second = tl.sum(d_s * slope, 1)
+        totals -= tl.where(number == 0, of_first[:, None], of_second[:, None])
+    return totals
+
+
+@triton.jit
+@no_type_check
+def _of_queries(
+    q, k, v, g, y, logs, mean, sink, sums, q_table, k_table, tiles, counts, line, pairs, numbers_of_distances,
+    q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token, g_batch, g_head, g_token,
     heads, group, queries, keys, row_tiles, column_tiles, scale, natural_scale, size, low, high,
     M: tl.constexpr, N: tl.constexpr, FEATURES: tl.constexpr, BLOCK: tl.constexpr,
     VALUES: tl.constexpr, VALUE_BLOCK: tl.constexpr, KIND: tl.constexpr, CAUSAL: tl.constexpr,
-    DOCUMENTS: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, SHARED: tl.constexpr, SINK: tl.constexpr,
+    DOCUMENTS: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, SHARED: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
+    # Without g, the forward pass: y are the outputs, and logs are written. With it, the backward pass: y are the
+    # gradients of q, logs are read, and sums are written where the numbers are learned.
     tile = row_tiles - 1 - tl.program_id(0) % row_tiles  # the last see the most keys, so they begin first
     head = (tl.program_id(0) // row_tiles % heads).to(tl.int64)
     batch = (tl.program_id(0) // row_tiles // heads).to(tl.int64)
@@ -262,137 +299,60 @@ def _forward(
     first, second = _pair(pairs, head, KIND)
     x_q = _each(q_table, 0, i, queries, M, 1)
     of_q = _rows(q + batch * q_batch + head * q_head, i, q_token, queries, M, FEATURES, BLOCK, True)
-    most = tl.full((M,), float("-inf"), tl.float32)
-    total = tl.full((M,), 0.0, tl.float32)
-    out = tl.zeros((M, VALUE_BLOCK), tl.float32)
+    row = i + tl.arange(0, M)
+    at = (batch * heads + head) * queries + row
+    if g is None:
+        most = tl.full((M,), float("-inf"), tl.float32)
+        total = tl.full((M,), 0.0, tl.float32)
+        out = tl.zeros((M, VALUE_BLOCK), tl.float32)
+    else:
+        of_g = _rows(g + batch * g_batch + head * g_head, i, g_token, queries, M, VALUES, VALUE_BLOCK, True)
+        log = tl.load(logs + at, mask=row < queries, other=float("inf"))
+        middle = tl.load(mean + at, mask=row < queries, other=0.0)
+        out = tl.zeros((M, BLOCK), tl.float32)
+        totals = tl.zeros((M, COUNT), tl.float32)
     mixed = tl.load(counts + 2 * tile)
     every = tl.load(counts + 2 * tile + 1)
     for whole in tl.static_range(2):  # tiles with masked pairs, then those without
         for n in range(mixed * whole, mixed + (every - mixed) * whole):
             j = tl.load(tiles + tile * column_tiles + n) * N
             of_k = _rows(k, j, k_token, keys, N, FEATURES, BLOCK, whole == 0)
-            s = tl.dot(of_q, tl.trans(of_k)) * scale
-            s = _biased(s, x_q, _each(k_table, 0, j, keys, N, 0), line, first, second, low, high, KIND)
-            if whole == 0:
-                s = _masked(s, q_table, k_table, i, j, queries, keys, size, M, N, 1, CAUSAL, DOCUMENTS, WINDOW, FIRST)
-            highest = tl.maximum(most, tl.max(s, 1))
-            shift = tl.where(highest == float("-inf"), 0.0, highest)  # a row may have no visible key yet
-            weights = tl.exp2(s - shift[:, None])
-            kept = tl.exp2(most - shift)
-            total = total * kept + tl.sum(weights, 1)
-            of_v = _rows(v, j, v_token, keys, N, VALUES, VALUE_BLOCK, whole == 0)
-            out = tl.dot(weights.to(of_v.dtype), of_v, out * kept[:, None])
-            most = highest
-    if SINK:
-        extra = tl.load(sink + head)
-        highest = tl.maximum(most, extra)
-        kept = tl.exp2(most - highest)
-        total = total * kept + tl.exp2(extra - highest)
-        out = out * kept[:, None]
-        most = highest
-    sees = total > 0
-    total = tl.where(sees, total, 1.0)
-    row = i + tl.arange(0, M)
-    feature = tl.arange(0, VALUE_BLOCK)[None, :]
-    at = (batch * heads + head) * queries + row
-    tl.store(logs + at, tl.where(sees, most + tl.log2(total), float("-inf")), mask=row < queries)
-    inside = (row[:, None] < queries) & (feature < VALUES)
-    tl.store(y + at[:, None] * VALUES + feature, (out / total[:, None]).to(y.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-@no_type_check
-def _summed(totals, d_s, x_q, x_k, numbers_of_distances, low, high, COUNT: tl.constexpr):
-    # Add the gradients of a tile's scores by the number that each pair reads: (rows, COUNT).
-    number = tl.arange(0, COUNT)[None, :]
-    far = _far(x_q, x_k, low, high)
-    if far >= 0:
-        part = tl.sum(d_s, 1)
-        totals += tl.where(number == tl.load(numbers_of_distances + far), part[:, None], 0.0)
-    else:
-        each = tl.load(numbers_of_distances + (tl.minimum(tl.maximum(x_q - x_k, low), high) - low))
-        for n in range(tl.min(each), tl.max(each) + 1):
-            part = tl.sum(tl.where(each == n, d_s, 0.0), 1)
-            totals += tl.where(number == n, part[:, None], 0.0)
-    return totals
-
-
-@triton.jit
-@no_type_check
-def _summed_by_curve(totals, d_s, x_q, x_k, first, second, KIND: tl.constexpr):
-    # Likewise for the two numbers of a curve: (rows, 2).
-    distance = tl.abs(x_q - x_k).to(tl.float32)
-    value = _curve(distance, second, KIND)
-    if KIND == "linear":
-        slope = 0.0 * value
-    elif KIND == "log":
-        slope = first * distance / (1.0 + second * distance)
-    else:
-        slope = first * value * tl.log(tl.maximum(distance, 1.0))
-    number = tl.arange(0, 2)[None, :]
-    of_first = tl.sum(d_s * value, 1)
-    of_second = tl.sum(d_s * slope, 1)
-    return totals - tl.where(number == 0, of_first[:, None], of_second[:, None])
-
-
-@triton.jit
-@no_type_check
-def _of_queries(
-    q, k, v, g, logs, mean, d_q, sums, q_table, k_table, tiles, counts, line, pairs, numbers_of_distances,
-    q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token, g_batch, g_head, g_token,
-    heads, group, queries, keys, row_tiles, column_tiles, scale, natural_scale, size, low, high,
-    M: tl.constexpr, N: tl.constexpr, FEATURES: tl.constexpr, BLOCK: tl.constexpr,
-    VALUES: tl.constexpr, VALUE_BLOCK: tl.constexpr, KIND: tl.constexpr, CAUSAL: tl.constexpr,
-    DOCUMENTS: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, SHARED: tl.constexpr,
-    LEARNED: tl.constexpr, COUNT: tl.constexpr,
-):  # fmt: skip
-    tile = row_tiles - 1 - tl.program_id(0) % row_tiles  # the last see the most keys, so they begin first
-    head = (tl.program_id(0) // row_tiles % heads).to(tl.int64)
-    batch = (tl.program_id(0) // row_tiles // heads).to(tl.int64)
-    if not SHARED:
-        q_table += batch * 4 * queries
-        k_table += batch * 5 * keys
-        tiles += batch * row_tiles * column_tiles
-        counts += batch * row_tiles * 2
-    i = tile * M
-    k += batch * k_batch + head // group * k_head
-    v += batch * v_batch + head // group * v_head
-    line += head * (high - low + 1)
-    first, second = _pair(pairs, head, KIND)
-    x_q = _each(q_table, 0, i, queries, M, 1)
-    of_q = _rows(q + batch * q_batch + head * q_head, i, q_token, queries, M, FEATURES, BLOCK, True)
-    of_g = _rows(g + batch * g_batch + head * g_head, i, g_token, queries, M, VALUES, VALUE_BLOCK, True)
-    row = i + tl.arange(0, M)
-    at = (batch * heads + head) * queries + row
-    log = tl.load(logs + at, mask=row < queries, other=float("inf"))
-    middle = tl.load(mean + at, mask=row < queries, other=0.0)
-    slopes = tl.zeros((M, BLOCK), tl.float32)
-    totals = tl.zeros((M, COUNT), tl.float32)
-    mixed = tl.load(counts + 2 * tile)
-    every = tl.load(counts + 2 * tile + 1)
-    for whole in tl.static_range(2):
-        for n in range(mixed * whole, mixed + (every - mixed) * whole):
-            j = tl.load(tiles + tile * column_tiles + n) * N
-            of_k = _rows(k, j, k_token, keys, N, FEATURES, BLOCK, whole == 0)
-            of_v = _rows(v, j, v_token, keys, N, VALUES, VALUE_BLOCK, whole == 0)
             x_k = _each(k_table, 0, j, keys, N, 0)
             s = _biased(tl.dot(of_q, tl.trans(of_k)) * scale, x_q, x_k, line, first, second, low, high, KIND)
             if whole == 0:
                 s = _masked(s, q_table, k_table, i, j, queries, keys, size, M, N, 1, CAUSAL, DOCUMENTS, WINDOW, FIRST)
-            weights = tl.exp2(s - log[:, None])
-            d_s = weights * (tl.dot(of_g, tl.trans(of_v)) - middle[:, None])
-            slopes = tl.dot(d_s.to(of_k.dtype), of_k, slopes)
-            if LEARNED:
-                if KIND == "rows":
-                    totals = _summed(totals, d_s, x_q, x_k, numbers_of_distances, low, high, COUNT)
-                else:
-                    totals = _summed_by_curve(totals, d_s, x_q, x_k, first, second, KIND)
-    feature = tl.arange(0, BLOCK)[None, :]
-    inside = (row[:, None] < queries) & (feature < FEATURES)
-    tl.store(d_q + at[:, None] * FEATURES + feature, (slopes * natural_scale).to(d_q.dtype.element_ty), mask=inside)
-    if LEARNED:
-        block = ((batch * heads + head) * row_tiles + tile) * COUNT
-        tl.store(sums + block + tl.arange(0, COUNT), tl.sum(totals, 0))
+            of_v = _rows(v, j, v_token, keys, N, VALUES, VALUE_BLOCK, whole == 0)
+            if g is None:
+                highest = tl.maximum(most, tl.max(s, 1))
+                shift = tl.where(highest == float("-inf"), 0.0, highest)  # a row may have no visible key yet
+                weights = tl.exp2(s - shift[:, None])
+                kept = tl.exp2(most - shift)
+                total = total * kept + tl.sum(weights, 1)
+                out = tl.dot(weights.to(of_v.dtype), of_v, out * kept[:, None])
+                most = highest
+            else:
+                weights = tl.exp2(s - log[:, None])
+                d_s = weights * (tl.dot(of_g, tl.trans(of_v)) - middle[:, None])
+                out = tl.dot(d_s.to(of_k.dtype), of_k, out)
+                if sums is not None:
+                    totals = _summed(totals, d_s, x_q, x_k, first, second, numbers_of_distances, low, high, KIND, COUNT)
+    if g is None:
+        if sink is not None:
+            extra = tl.load(sink + head)
+            highest = tl.maximum(most, extra)
+            kept = tl.exp2(most - highest)
+            total = total * kept + tl.exp2(extra - highest)
+            out = out * kept[:, None]
+            most = highest
+        sees = total > 0
+        total = tl.where(sees, total, 1.0)
+        tl.store(logs + at, tl.where(sees, most + tl.log2(total), float("-inf")), mask=row < queries)
+        _store(y, at, out / total[:, None], row < queries, VALUES, VALUE_BLOCK)
+    else:
+        _store(y, at, out * natural_scale, row < queries, FEATURES, BLOCK)
+        if sums is not None:
+            block = ((batch * heads + head) * row_tiles + tile) * COUNT
+            tl.store(sums + block + tl.arange(0, COUNT), tl.sum(totals, 0))
 
 
 @triton.jit
@@ -436,9 +396,8 @@ def _of_keys(
                 row = i + tl.arange(0, M)
                 log = tl.load(logs + start + row, mask=row < queries, other=float("inf"))
                 middle = tl.load(mean + start + row, mask=row < queries, other=0.0)
-                s = tl.dot(of_k, tl.trans(of_q)) * scale
                 x_q = _each(q_table, 0, i, queries, M, 0)
-                s = _biased(s, x_q, x_k, of_head, first, second, low, high, KIND)
+                s = _biased(tl.dot(of_k, tl.trans(of_q)) * scale, x_q, x_k, of_head, first, second, low, high, KIND)
                 if whole == 0:
                     s = _masked(
                         s, q_table, k_table, i, j, queries, keys, size, M, N, 0, CAUSAL, DOCUMENTS, WINDOW, FIRST
@@ -449,9 +408,5 @@ def _of_keys(
                 slopes = tl.dot(d_s.to(of_q.dtype), of_q, slopes)
     row = j + tl.arange(0, N)
     at = (batch * (heads // group) + key_head) * keys + row
-    feature = tl.arange(0, BLOCK)[None, :]
-    inside = (row[:, None] < keys) & (feature < FEATURES)
-    tl.store(d_k + at[:, None] * FEATURES + feature, (slopes * natural_scale).to(d_k.dtype.element_ty), mask=inside)
-    feature = tl.arange(0, VALUE_BLOCK)[None, :]
-    inside = (row[:, None] < keys) & (feature < VALUES)
-    tl.store(d_v + at[:, None] * VALUES + feature, of_values.to(d_v.dtype.element_ty), mask=inside)
+    _store(d_k, at, slopes * natural_scale, row < keys, FEATURES, BLOCK)
+    _store(d_v, at, of_values, row < keys, VALUES, VALUE_BLOCK)

@@ -28,8 +28,6 @@ def embed(
 ) -> Float[Tensor, "*shape dim"]:
     """Look up tokens, scale their rows and add those of their positions.
 
-        x[b, t] = s E[ids[b, t]] + P[b, t]
-
     Ids and positions without a row stop the program on the device, as PyTorch's own lookups do.
 
     Args:

@@ -10,21 +10,18 @@ from typing import no_type_check
 
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32, Float64, Int32, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
+from whatwhere.kernels.row_adamw import Moments, Step
 
 _MAX_BLOCK = 1024
 """Numbers of a row that a program takes at once. From 64 to 1,024 were measured."""
 
 
 def adamw_catch_up(
-    weight: Float[Tensor, "vocab_size dim"],
-    master: Float32[Tensor, "vocab_size dim"] | None,
-    exp_avg: Float32[Tensor, "vocab_size dim"],
-    exp_avg_sq: Float32[Tensor, "vocab_size dim"],
-    last: Int32[Tensor, "vocab_size"],
+    table: Moments,
     rows: Int64[Tensor, "slots"] | None,
     steps: Float64[Tensor, "capacity columns"],
     base: int,
@@ -34,60 +31,44 @@ def adamw_catch_up(
 ) -> None:
     """Bring rows up to date, all if none are given. A row outside the table stops the program on the device.
 
-        p <- D p - m sum_s w_s / (x_s sqrt(v) + eps)        m <- M m        v <- V v
-
     Args:
-        last: the step up to which each row is up to date.
         rows: ascending, perhaps repeated.
         steps: as StepHistory.products returns them, from slot 0.
         base: the step of slot 0.
         count: the slot of the last step.
         tail: by how much the logarithm of a step's weight may be below that of the first one.
     """
-    block, warps = _block(weight.shape[1])
-    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq, last)
+    last = table.last
+    block, warps = _block(table.weight.shape[1])
     launch(
-        _catch_up, (len(last if rows is None else rows),), weight.device, *table, last if rows is None else rows, steps,
-        float(eps), float(tail), base, count, *weight.shape, COLUMNS=steps.shape[1], BLOCK=block,
-        MASTER=master is not None, ALL=rows is None, num_warps=warps, debug=True, sanitize_overflow=False,
+        _catch_up, (len(last if rows is None else rows),), last.device, *_tensors(table),
+        last if rows is None else rows, steps, float(eps), float(tail), base, count, *table.weight.shape,
+        COLUMNS=steps.shape[1], BLOCK=block, MASTER=table.master is not None, ALL=rows is None, num_warps=warps,
+        debug=True, sanitize_overflow=False,
     )  # fmt: skip
 
 
 def adamw_update(
-    weight: Float[Tensor, "vocab_size dim"],
-    master: Float32[Tensor, "vocab_size dim"] | None,
-    exp_avg: Float32[Tensor, "vocab_size dim"],
-    exp_avg_sq: Float32[Tensor, "vocab_size dim"],
-    last: Int32[Tensor, "vocab_size"],
+    table: Moments,
     rows: Int64[Tensor, "slots"],
     gradient: Float[Tensor, "slots dim"],
-    refused: Int32[Tensor, "1"],
     rest: Float[Tensor, ""] | None,
-    number: int,
-    constants: tuple[float, ...],
+    step: Step,
 ) -> None:
     """Update rows by one step, but those that are not up to date, and none where `rest` is not 0.
 
-        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
-        p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
+    The flag of the table becomes 1 where a row was not up to date, 2 where `rest` is not 0.
 
     Args:
-        master: float32 values of a 16-bit table.
-        last: the step up to which each row is up to date; fixed rows are so for ever.
         rows: ascending, perhaps repeated.
         gradient: of each row, at its first slot.
-        refused: becomes 1 where a row was not up to date, 2 where `rest` is not 0; memory that the host can read.
         rest: the gradient of all other rows.
-        number: n.
-        constants: beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr weight_decay, lr / (1 - beta1^n),
-            1 / sqrt(1 - beta2^n), eps.
     """
-    block, warps = _block(weight.shape[1])
-    table = (weight, weight if master is None else master, exp_avg, exp_avg_sq, last)
+    block, warps = _block(table.weight.shape[1])
     launch(
-        _update, (len(rows),), weight.device, *table, rows, gradient.contiguous(), refused,
-        gradient if rest is None else rest, *(float(number) for number in constants), number, weight.shape[1],
-        BLOCK=block, MASTER=master is not None, REST=rest is not None, num_warps=warps,
+        _update, (len(rows),), table.last.device, *_tensors(table), rows, gradient.contiguous(), table.flag,
+        gradient if rest is None else rest, *(float(number) for number in step.constants()), step.number,
+        table.weight.shape[1], BLOCK=block, MASTER=table.master is not None, REST=rest is not None, num_warps=warps,
     )  # fmt: skip
 
 
@@ -111,6 +92,11 @@ def sum_by_row(
     grid = (slots, triton.cdiv(dim, block))
     launch(_sum_by_row, grid, gradient.device, *tensors, slots, padding, dim, BLOCK=block, num_warps=warps)
     return out
+
+
+def _tensors(table: Moments) -> tuple[Tensor, ...]:
+    weight = table.weight.detach()
+    return weight, weight if table.master is None else table.master, table.exp_avg, table.exp_avg_sq, table.last
 
 
 def _block(dim: int) -> tuple[int, int]:
