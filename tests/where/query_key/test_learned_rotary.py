@@ -75,3 +75,16 @@ def test_rotating_back_undoes_the_map(scaling):
     q, bound = draw(2, 3, 5, 12), rope.bind(p)
     torch.testing.assert_close(rope.rotate_back(rope.map_query(q, bound), bound), q, rtol=0, atol=1e-5)
     assert (rope.map_query(q, bound) - q).abs().max() > 0.1
+
+
+def test_cached_keys_have_the_old_frequencies():
+    scheme, p = trained(), ww.positions(5)
+    k = draw(1, 1, 5, 8)
+    with torch.no_grad():
+        old = scheme.bind(p)
+        cached = scheme.map_key(k, old)
+        scheme.alpha.add_(0.1)
+        new = scheme.bind(p)
+        wanted = scheme.map_key(k, new)
+        assert (cached - wanted).abs().max() > 0.1
+        torch.testing.assert_close(scheme.rerotate(cached, old, new), wanted, rtol=0, atol=1e-6)
