@@ -155,20 +155,11 @@ Measure = Callable[[Bench], Sequence[Result]]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of the evidence.
+    """One experiment of the evidence."""
 
-    Args:
-        id: stable, such as "E1".
-        title: in a few words.
-        question: that it answers.
-        measure: runs it.
-        scopes: in which of them it runs.
-        deferred: why it is not measured, for an experiment that needs a larger machine; "" where it is.
-    """
-
-    id: str
+    id: str  # stable, such as "E1"
     title: str
     question: str
     measure: Measure | None
-    scopes: Sequence[Scope] = ("quick", "full")
-    deferred: str = ""
+    scopes: Sequence[Scope] = ("quick", "full")  # in which it runs
+    deferred: str = ""  # why it is not measured, as where it needs a larger machine

@@ -1,5 +1,6 @@
 """The page in Markdown of the claims of the tutorials: docs/errata.md."""
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.tutorials.all_claims import CLAIMS, Finding
@@ -16,13 +17,14 @@ _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
 
 
 def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) -> str:
-    """Write the page of all claims: what is measured beside what is claimed, and what is right."""
+    """Write the page of all claims: a line and a number for each, which opens on the quotation and what is right."""
     by_id = {each.id: each for each in findings}
     parts = [
         "# Errata",
-        "What five tutorials on token embeddings and positional encodings claim, measured. This page is written by "
-        "`make docs` from the claims in `experiments/tutorials`, and a test measures each of them again, as "
-        "`python -m experiments run --only E0` does.",
+        "What five tutorials on token embeddings and positional encodings claim, measured. Each line is a claim with "
+        "its verdict and a number; it opens on the tutorial's own words, all that was measured, and what is right. "
+        "This page is written by `make docs` from the claims in `experiments/tutorials`, and a test measures each of "
+        "them again, as `python -m experiments run --only E0` does.",
         _counts(CLAIMS),
         "A claim holds in part where some of its measured quantities agree with it and some do not. Claims on what "
         "training does are decided by runs that have learned their task: the command beside a claim trains them, and "
@@ -30,10 +32,11 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
         "measured on `all-MiniLM-L6-v2`.",
     ]
     for number_of, (source, title) in enumerate(SOURCES.items()):
-        of_source = [each for each in CLAIMS if each.source == source and each.verdict != "holds"]
-        sections = (_section(each, by_id, judgments) for each in of_source)
-        parts += [f"## {_NUMBERS[number_of]} tutorial", f"“{title}”: {ABOUT[source]}.", _contents(source), *sections]
-    return "\n\n".join([*parts, "## Claims that hold", _held()]) + "\n"
+        claims = [each for each in CLAIMS if each.source == source]
+        about = f"On {ABOUT[source]}. {_counts(claims)}"
+        lines = [_folded(each, by_id.get(each.id), judgments.get(each.id)) for each in claims]
+        parts += [f"## {_NUMBERS[number_of]} tutorial: “{title}”", about, *lines]
+    return "\n\n".join(parts) + "\n"
 
 
 def _counts(claims: Sequence[Claim]) -> str:
@@ -41,17 +44,37 @@ def _counts(claims: Sequence[Claim]) -> str:
     return f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v]}' for v, n in numbers.items() if n])}."
 
 
-def _section(each: Claim, findings: Mapping[str, Finding], judgments: Mapping[str, Judgment]) -> str:
-    """Return a claim with its anchor, what was measured and what is right."""
-    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"**Claim:** {_text(each.says)}"]
-    lines += [f"The tutorial writes: `` {each.quote} ``"]
+def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> str:
+    """Return a claim as one line with its anchor, the verdict and a number, which opens on all else."""
     if isinstance(each, TrainedClaim):
-        lines += [_decided(each, judgments.get(each.id))]
-    elif (finding := findings.get(each.id)) is not None:
-        lines += [finding.reason] if finding.reason else []
-        lines += [table] if (table := _table(finding.measured)) else []
+        decided, said = _decided(each, judgment), "" if judgment is None else measurement(judgment.measured)
+    elif finding is None:
+        decided = said = ""
+    else:
+        decided, said = finding.reason or _table(finding.measured), _most_telling(finding.measured)
+    verdict = {"depends": "holds in part", "not measured": "not decided"}.get(each.verdict, each.verdict)
     right = _text(each.right)
-    return "\n\n".join([*lines, right if isinstance(each, TrainedClaim) else f"**Right:** {right}"])
+    line = f"{_in_html(each.says)} <b>{verdict.capitalize()}</b>{_in_html(f'. {said}' if said else '.')}"
+    parts = [
+        f'<a id="{each.anchor}"></a>',
+        f'<details markdown="1">\n<summary>{each.id}: {line}</summary>',
+        f"The tutorial writes: `` {each.quote} ``",
+        decided,
+        right if isinstance(each, TrainedClaim) else f"**Right:** {right}",
+        "</details>",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _most_telling(measured: Sequence[Measured]) -> str:
+    """Return the quantity that a claim is most wrong about, as a number where there is one; "" without any."""
+    claimed = [each for each in measured if each.claimed is not None]
+    claimed.sort(key=lambda each: (bool(each.agrees), isinstance(each.value, bool | str)))
+    if not claimed:
+        return ""
+    first = claimed[0]
+    beside = "" if first.agrees else f", claimed {value(first.claimed)}"
+    return f"{first.quantity}: {_measured(first)}{beside}"
 
 
 def _decided(each: TrainedClaim, judgment: Judgment | None) -> str:
@@ -79,7 +102,7 @@ def _experiment(each: TrainedClaim) -> str:
 def _table(measured: Sequence[Measured]) -> str:
     """Return the quantities of which something is claimed, as a table; "" where there are none."""
     rows = [
-        f"| {_text(each.quantity)} | {_measured(each)} | {_text(value(each.claimed))} |"
+        f"| {_text(each.quantity)} | {_text(_measured(each))} | {_text(value(each.claimed))} |"
         for each in measured
         if each.claimed is not None
     ]
@@ -89,7 +112,7 @@ def _table(measured: Sequence[Measured]) -> str:
 def _measured(each: Measured) -> str:
     """Return the value; errors that count as zero are not printed, for they depend on the processor."""
     is_zero = each.agrees and not isinstance(each.claimed, bool) and each.claimed == 0 and each.value != 0
-    return f"below {number(each.tolerance)}" if is_zero else _text(value(each.value))
+    return f"below {number(each.tolerance)}" if is_zero else value(each.value)
 
 
 def value(measured: Value | None) -> str:
@@ -108,32 +131,13 @@ def value(measured: Value | None) -> str:
     return number(measured, 5) if isinstance(measured, float) else measured
 
 
-def _contents(source: str) -> str:
-    """Return what a tutorial claims with the verdicts, each a link to where it is measured."""
-    rows = [
-        f"| [{each.id}](#{each.anchor}) | {_text(each.says)} | {_verdict(each)} |"
-        for each in CLAIMS
-        if each.source == source
-    ]
-    return "\n".join(["| id | claim | verdict |", "|---|---|---|", *rows])
-
-
-def _held() -> str:
-    rows = [
-        f'| <a id="{each.anchor}"></a>{each.id} | {_text(each.says)} | {_text(each.quote)} | {_text(each.right)} |'
-        for each in CLAIMS
-        if each.verdict == "holds"
-    ]
-    return "\n".join(["| id | claim | the tutorial writes | what is right, or decides |", "|---|---|---|---|", *rows])
-
-
-def _verdict(each: Claim) -> str:
-    return {"depends": "holds in part", "not measured": "not decided"}.get(each.verdict, each.verdict)
-
-
 def _text(text: str) -> str:
     """Escape what Markdown would read as markup."""
     return text.replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+
+
+def _in_html(text: str) -> str:
+    return html.escape(text, quote=False).replace("*", "&#42;")
 
 
 def reason(verdict: Judgment) -> str:

@@ -107,40 +107,23 @@ class FaultRow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one experiment measured: the content of its file.
-
-    Args:
-        format, version: of the file.
-        id: of the experiment, such as "E1".
-        title: of the experiment.
-        scope: "quick" or "full".
-        created: time of writing, in UTC.
-        seconds: of the command that finished it; runs of an earlier one are not counted (see `took`).
-        command: which repeats it.
-        versions: of the packages that numbers depend on.
-        machine: where it ran.
-        results: one for each statement.
-        comparisons: the raw runs, by a name within the experiment.
-        claims: of the tutorials, that no training decides; of E0.
-        verdicts: on the claims of the tutorials that its runs decide.
-        faults: of E13.
-    """
+    """What one experiment measured: the content of its file."""
 
     format: str
     version: int
     id: str
     title: str
     scope: str
-    created: str
-    seconds: float
-    command: str
-    versions: Mapping[str, str]
+    created: str  # in UTC
+    seconds: float  # of the command that finished it; runs of an earlier one are not counted (see `took`)
+    command: str  # which repeats it
+    versions: Mapping[str, str]  # of the packages that numbers depend on
     machine: Machine
-    results: tuple[Result, ...]
-    comparisons: Mapping[str, ComparisonRecord]
-    claims: tuple[Finding, ...] = ()
-    verdicts: tuple[Judgment, ...] = ()
-    faults: tuple[FaultRow, ...] = ()
+    results: tuple[Result, ...]  # one for each statement
+    comparisons: Mapping[str, ComparisonRecord]  # the raw runs, by a name within the experiment
+    claims: tuple[Finding, ...] = ()  # that no training decides; of E0
+    verdicts: tuple[Judgment, ...] = ()  # on the claims of the tutorials that its runs decide
+    faults: tuple[FaultRow, ...] = ()  # of E13
 
     @property
     def took(self) -> float:

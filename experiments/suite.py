@@ -14,7 +14,7 @@ from experiments.expressions import author, length, randomized, robustness, tabl
 from experiments.record import SCHEMA, Evidence, Result, Statement
 from experiments.silent_faults import silent_fault_costs
 from experiments.text import context_extension, layouts, text, under_trained
-from experiments.tutorials.all_claims import CLAIMS, measure_claims, verdicts
+from experiments.tutorials.all_claims import claim, measure_claims, verdicts
 from experiments.tutorials.trained import Judgment
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
@@ -30,26 +30,16 @@ MODEL = "--model path/to/all-MiniLM-L6-v2"
 def claims(bench: Bench) -> list[Result]:
     """Measure the exact claims of the five tutorials and, where a checkpoint is passed, those on trained rows."""
     bench.claims.extend(measure_claims(checkpoint=bench.checkpoint))
-    statement = Statement(
-        "E0.1",
-        "Every claim that no training decides has the verdict that the errata give it",
-        "this project",
-        "whether the measurement confirms the verdict, for each claim",
-        "1",
-        "count",
-    )
-    rows = Statement(
-        "E0.2",
-        "Every claim that the rows of a trained model decide has the verdict that the errata give it",
-        "this project, on all-MiniLM-L6-v2",
-        "whether the measurement confirms the verdict, for each claim",
-        "1",
-        "count",
-    )
-    by_rows = {each.id for each in CLAIMS if each.kind == "model"}
-    exact = [float(finding.confirmed) for finding in bench.claims if finding.id not in by_rows]
-    model = [float(finding.confirmed) for finding in bench.claims if finding.id in by_rows]
-    return [bench.judge(statement, exact), bench.judge(rows, model, f"no model was passed: {MODEL}")]
+    results, measured = [], "whether the measurement confirms the verdict, for each claim"
+    for id, kind, decided, source in (
+        ("E0.1", "exact", "no training decides", "this project"),
+        ("E0.2", "model", "the rows of a trained model decide", "this project, on all-MiniLM-L6-v2"),
+    ):
+        says = f"Every claim that {decided} has the verdict that the errata give it"
+        confirmed = [float(finding.confirmed) for finding in bench.claims if claim(finding.id).kind == kind]
+        statement = Statement(id, says, source, measured, "1", "count")
+        results.append(bench.judge(statement, confirmed, f"no model was passed: {MODEL}"))
+    return results
 
 
 EXPERIMENTS = (
@@ -150,17 +140,12 @@ def select(scope: Scope, only: Sequence[str] = ()) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Listed:
-    """An experiment in the list of all.
-
-    Args:
-        id, title, question: of the experiment.
-        scope: in which it runs, or why it is not measured.
-    """
+    """An experiment in the list of all."""
 
     id: str
     title: str
     question: str
-    scope: str
+    scope: str  # in which it runs, or why it is not measured
 
 
 def listing() -> list[Listed]:

@@ -48,23 +48,14 @@ _BY_ID = {each.id: each for each in CLAIMS}
 
 @dataclass(frozen=True)
 class Finding:
-    """What the measurement of a claim gave.
-
-    Args:
-        id: of the claim.
-        verdict: of this measurement.
-        measured: the quantities behind it.
-        seconds: that it took.
-        confirmed: whether the verdict is the claim's own, and each quantity is what is expected.
-        reason: why nothing was measured, or "".
-    """
+    """What the measurement of a claim gave."""
 
     id: str
     verdict: Verdict
     measured: Sequence[Measured]
     seconds: float
-    confirmed: bool
-    reason: str
+    confirmed: bool  # whether the verdict is the claim's own, and each quantity is what is expected
+    reason: str  # why nothing was measured, or ""
 
 
 def claim(id: str) -> Claim:

@@ -23,84 +23,49 @@ Read = Callable[[Comparison, RunResult], float | None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """A quantity over the runs that were judged.
+    """A quantity over the runs that were judged."""
 
-    Args:
-        quantity: what it is, such as "cosine of Max and Min".
-        spread: over the runs; None where none has it.
-        unit: how it is shown.
-    """
-
-    quantity: str
-    spread: Spread | None
+    quantity: str  # such as "cosine of Max and Min"
+    spread: Spread | None  # None where no run has it
     unit: Unit = "number"
 
 
 @dataclass(frozen=True)
 class SchemeVerdict:
-    """A claim, judged by the runs of one scheme.
-
-    Args:
-        scheme: its name.
-        verdict: of its runs.
-        holding: in how many of them the claim holds.
-        runs: how many were judged.
-        spread: of the quantity that decides.
-    """
+    """A claim, judged by the runs of one scheme."""
 
     scheme: str
     verdict: Verdict
-    holding: int
-    runs: int
-    spread: Spread
+    holding: int  # in how many runs the claim holds
+    runs: int  # how many were judged
+    spread: Spread  # of the quantity that decides
 
 
 @dataclass(frozen=True)
 class Judgment:
-    """A claim beside what a comparison measured.
-
-    Args:
-        id: of the claim.
-        claim: in a sentence.
-        tutorial: what the tutorial writes, word for word.
-        precondition: what a run must meet to be judged.
-        measured: the quantity that decides.
-        line: the condition under which the claim holds in a run, such as "above 0.3".
-        holding: in how many runs it holds.
-        runs: how many runs were judged.
-        verdict: "depends" where it holds in some of the runs alone.
-        reason: why no run was judged, or those that were do not decide, or "".
-        schemes: the same for each scheme that was judged.
-        beside: other measured quantities that explain the verdict.
-    """
+    """A claim beside what a comparison measured."""
 
     id: str
     claim: str
-    tutorial: str
-    precondition: str
-    measured: Measurement
-    line: str
-    holding: int
-    runs: int
-    verdict: Verdict
-    reason: str
-    schemes: Sequence[SchemeVerdict] = ()
-    beside: Sequence[Measurement] = ()
+    tutorial: str  # what it writes, word for word
+    precondition: str  # what a run must meet to be judged
+    measured: Measurement  # the quantity that decides
+    line: str  # the condition under which the claim holds in a run, such as "above 0.3"
+    holding: int  # in how many runs it holds
+    runs: int  # how many were judged
+    verdict: Verdict  # "depends" where it holds in some of the runs alone
+    reason: str  # why no run was judged, or those that were do not decide, or ""
+    schemes: Sequence[SchemeVerdict] = ()  # each that was judged
+    beside: Sequence[Measurement] = ()  # what explains the verdict
 
 
 @dataclass(frozen=True)
 class Precondition:
-    """What a run must meet, and what is lacking where none does.
-
-    Args:
-        text: what is required.
-        met: whether a run of a comparison meets it.
-        lacking: what the runs lack, given those that meet the preconditions before this one.
-    """
+    """What a run must meet, and what is lacking where none does."""
 
     text: str
     met: Callable[[Comparison, RunResult], bool]
-    lacking: Callable[[Comparison, Sequence[RunResult]], str]
+    lacking: Callable[[Comparison, Sequence[RunResult]], str]  # of runs that meet the preconditions before this one
 
 
 @dataclass(frozen=True, kw_only=True)

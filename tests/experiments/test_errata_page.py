@@ -39,7 +39,8 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
     assert "| it is | yes | no |" in text
     assert "| shape | (8, 64) | (8, 4) |" in text
     assert "not claimed" not in text
-    assert "### 0.24: fails" in text
+    assert "<b>Fails</b>. a | b: 1.3335, claimed 1.17</summary>" in text
+    assert "The tutorial writes: `` " in text
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
 def test_errors_of_rounding_are_not_printed(value: float, shown: str) -> None:
     text = section(errata_page([finding(Measured("error", value, claimed=0, tolerance=1e-5))], {}), "0-24")
     assert f"| error | {shown} | 0 |" in text
+    assert f"</b>. error: {shown}" in text
 
 
 def test_what_was_not_measured_says_why() -> None:
@@ -63,6 +65,7 @@ def test_what_runs_decide_has_their_numbers() -> None:
     measured = Measurement("cosine of Max and Min", spread)
     judged = Judgment("0.13", "", "", "", measured, "above 0.3", 2, 4, "depends", "", schemes)
     text = section(errata_page([], {"0.13": judged}), "0-13")
+    assert "<b>Holds in part</b>. cosine of Max and Min: −0.07 (−0.77 to 0.41)</summary>" in text
     assert (
         "Measured: cosine of Max and Min: −0.07 (−0.77 to 0.41); above 0.3 in 2 of 4 runs. By scheme: none: 1" in text
     )
