@@ -234,18 +234,7 @@ class QueryKeyMap(OfHeads, ABC):
     def bind_among(
         self, positions: Positions, present: tuple[Positions, ...], regime_length: int | None = None
     ) -> Bound:
-        """Bind positions, with the sequence lengths where the scheme follows the length.
-
-        Args:
-            present: all positions of the pass, queries and keys, from which lengths are taken.
-
-        Returns:
-            What `bind` returns.
-
-        Raises:
-            ShapeError: If regime_length is not a positive whole number.
-            PositionError: If a slice of positions does not say which length is meant.
-        """
+        """Bind positions, with the sequence lengths where the scheme follows the length."""
         if not self.follows_length:
             return self.bind(positions)
         if regime_length is None:
@@ -277,15 +266,7 @@ class QueryKeyMap(OfHeads, ABC):
         require_direction(self, self.causal_only, causal, "Rotary")
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
-        """Check the shape of queries or keys against their positions.
-
-        Args:
-            name: what x is called in messages.
-            x: queries or keys.
-
-        Raises:
-            ShapeError: If x is not (batch, heads, tokens, head_dim) with the tokens of these positions.
-        """
+        """Check the shape of queries or keys against their positions."""
         owner, shape = type(self).__name__, x.shape
         if len(shape) != 4:
             raise ShapeError(

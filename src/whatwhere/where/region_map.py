@@ -75,14 +75,7 @@ class RegionMap(QueryKeyMap):
         """Return whether all pairs are known to be in the first region, without reading a device."""
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return the tables of the rotary map for queries of each region, and then for keys.
-
-        Args:
-            lengths: length of each token's sequence, for a scaling that follows it.
-
-        Raises:
-            PositionError: If the positions have several axes, or are real numbers.
-        """
+        """Return the tables of the rotary map for queries of each region, and then for keys."""
         p = positions.single_axis(type(self).__name__)
         tables: list[Tensor] = []
         for index in (*self.at_queries(p), *self.at_keys(p)):

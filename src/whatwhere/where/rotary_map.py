@@ -37,12 +37,7 @@ class RotaryMap(QueryKeyMap):
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
-        layers.
-
-        Args:
-            lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
-        """
+        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): tables for all heads and layers."""
 
     def map_query(self, q: Heads, bound: Bound) -> Heads:
         """Rotate queries."""
@@ -201,11 +196,7 @@ class ScaledRotaryMap(RotaryMap):
     def frequencies(
         self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
-        """Return the angle of each pair per position, in radians.
-
-        Args:
-            lengths: sequence lengths, for a scaling that follows the length; None is the trained length.
-        """
+        """Return the angle of each pair per position, in radians."""
         frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
         return -frequencies if self.reversed else frequencies
 

@@ -45,11 +45,7 @@ class RotationByContent(QueryKeyMap, ABC):
         """
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> NoReturn:
-        """Refuse: positions do not suffice, and a map by content has `bind_content`.
-
-        Raises:
-            DoorError: If it is called at all.
-        """
+        """Refuse: positions do not suffice, and a map by content has `bind_content`."""
         raise DoorError(
             f"{type(self).__name__} depends on token vectors, so it needs more than positions.\n"
             "Use here = where.at(positions) and here.query_key(q, k, increments=here.increments(x))."
@@ -58,15 +54,7 @@ class RotationByContent(QueryKeyMap, ABC):
     def bind_content(
         self, queries: Positions, keys: Positions, increments: Float[Tensor, "batch heads keys *features"]
     ) -> tuple[Bound, Bound]:
-        """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
-
-        Args:
-            increments: what `increments` returned, for all keys.
-
-        Raises:
-            ShapeError: If there are not the increments of each key and head.
-            PositionError: If not all tokens of a document up to a key, and up to a query, are among the keys.
-        """
+        """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs)."""
         needed = (self.num_heads, keys.tokens, *self.increment_features)
         if increments.shape[1:] != needed:
             raise ShapeError(
@@ -87,21 +75,13 @@ class RotationByContent(QueryKeyMap, ABC):
         return (at_queries.cos().to(dtype), at_queries.sin().to(dtype)), at_keys
 
     def map_query(self, q: Heads, bound: Bound) -> Heads:
-        """Rotate queries.
-
-        Raises:
-            ShapeError: If q has another number of heads.
-        """
+        """Rotate queries."""
         require_query_heads(type(self).__name__, self.num_heads, q)
         cos, sin = bound
         return rotate(q, cos, sin, self.interleaved)
 
     def map_key(self, k: Float[Tensor, "batch key_heads tokens head_dim"], bound: Bound) -> Heads:
-        """Rotate keys, repeated for each head of the queries.
-
-        Raises:
-            ShapeError: If the heads of k do not divide those of the queries.
-        """
+        """Rotate keys, repeated for each head of the queries."""
         if k.shape[1] == 0 or self.num_heads % k.shape[1]:
             raise ShapeError(
                 f"{type(self).__name__} was made for num_heads={self.num_heads}, which the heads of k "

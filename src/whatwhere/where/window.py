@@ -87,14 +87,7 @@ class Window:
         return tokens.order  # of a distance, the document's start is no matter
 
     def allowed(self, queries: "Positions", keys: "Positions") -> "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]":
-        """Return the window as a formula by element, without documents and causality.
-
-        Returns:
-            `allowed(batch, head, query_slot, key_slot)` -> bool, whose arguments are integer tensors that broadcast.
-
-        Raises:
-            PositionError: If coordinates count, but there are several axes.
-        """
+        """Return the window as a formula by element, without documents and causality."""
         at_query, at_key = self.counted(queries, keys), self.counted(keys, queries)
 
         def rule(b: "Tensor", h: "Tensor", i: "Tensor", j: "Tensor") -> "Tensor":

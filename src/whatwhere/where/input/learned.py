@@ -73,11 +73,7 @@ class Learned(NormalInit, InputEncoding):
         self.reset_parameters()
 
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
-        """Return the row of each position.
-
-        Raises:
-            PositionError: If a position is not in 0..max_length-1, or position ids count from the offset already.
-        """
+        """Return the row of each position."""
         positions = as_positions(positions, self.weight.device)
         index = positions.single_axis("Learned")
         self.require_defined(positions)

@@ -86,11 +86,7 @@ class CARoPE(RotationByContent):
         nn.init.constant_(self.bias, slow + log1p(-exp(-slow)))
 
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
-        """Return f of each token, in float32 at least.
-
-        Raises:
-            ShapeError: If x does not have dim features.
-        """
+        """Return f of each token, in float32 at least."""
         require_features(self, x)
         z = contract("btd,hd->bht", x, self.weight) + self.bias[:, None]
         # softplus by another name: that of PyTorch 2.13 has a gradient whose strides torch.compile predicts wrongly
@@ -99,11 +95,7 @@ class CARoPE(RotationByContent):
     def angles(
         self, keys: Positions, increments: Float[Tensor, "batch heads keys"]
     ) -> Float64[Tensor, "batch heads keys pairs"]:
-        """Return f_1 ** i + ... + f_t ** i of each pair i, for each key t.
-
-        Args:
-            increments: f of all keys.
-        """
+        """Return f_1 ** i + ... + f_t ** i of each pair i, for each key t."""
         powers = torch.arange(self.head_dim // 2, dtype=torch.float64, device=increments.device)
         added = without_padding(increments.double()[..., None] ** powers, keys)
         return sums_in_order(added.mT, slots_in_order(keys)).mT

@@ -76,21 +76,12 @@ class LearnedRotary(ScaledRotaryMap):
     def frequencies(
         self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
-        """Return the angle of each pair per position, in radians, with its gradient.
-
-        Args:
-            lengths: sequence lengths, for a scaling that follows the length; None is the trained length.
-            device: device of the result; None is that of alpha.
-        """
+        """Return the angle of each pair per position, in radians, with its gradient."""
         where = self.alpha.device if device is None else device
         return super().frequencies(lengths, where) * self.alpha.to(where, torch.float64).exp()
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle, (batch, 1, tokens, pairs), in float32 at least.
-
-        Raises:
-            PositionError: If the positions have several axes.
-        """
+        """Return cosine and sine of every angle, (batch, 1, tokens, pairs), in float32 at least."""
         index = positions.single_axis("LearnedRotary", real=True)
         frequencies = self._frequencies_at(positions, lengths) * self.alpha.double().exp()
         wide = torch.promote_types(self.alpha.dtype, torch.float32)

@@ -94,11 +94,7 @@ class PoPE(QueryKeyMap):
         return rotary_tables(index, self._frequencies(index.device))
 
     def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
-        """Return softplus(q) (cos, sin) of p w - delta.
-
-        Raises:
-            ShapeError: If q has another number of heads.
-        """
+        """Return softplus(q) (cos, sin) of p w - delta."""
         require_query_heads("PoPE", self.num_heads, q)
         cos, sin = bound
         norm = _norm(q)

@@ -41,11 +41,7 @@ class QueryFactor(QueryKeyMap):
 
     @abstractmethod
     def factor(self, positions: Positions) -> Float[Tensor, "batch heads tokens 1"]:
-        """Return the factor of each query, in float32 at least.
-
-        Raises:
-            PositionError: If the positions have several axes.
-        """
+        """Return the factor of each query, in float32 at least."""
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return the factor of each query, (batch, heads or 1, tokens, 1), and what `then.bind` returns."""
@@ -55,11 +51,7 @@ class QueryFactor(QueryKeyMap):
         return self.factor(positions), *inner
 
     def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
-        """Map queries by `then`, and multiply them: in float32 at least, and rounded once.
-
-        Raises:
-            ShapeError: If q has another number of heads than the factors.
-        """
+        """Map queries by `then`, and multiply them: in float32 at least, and rounded once."""
         factor, *inner = bound
         if factor.shape[1] not in (1, q.shape[1]):
             raise ShapeError(

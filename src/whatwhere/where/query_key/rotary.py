@@ -63,11 +63,6 @@ class Rotary(ScaledRotaryMap):
         super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start, reversed)
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
-        layers.
-
-        Raises:
-            PositionError: If the positions have several axes.
-        """
+        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): tables for all heads and layers."""
         index = positions.on_axes("Rotary", 1, real=True)
         return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude)

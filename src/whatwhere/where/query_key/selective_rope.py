@@ -125,11 +125,7 @@ class SelectiveRoPE(RotationByContent):
                 sample_uniform(parameter, self.dim**-0.5, generator)
 
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens features"]:
-        """Return f of each token and pair, and the gate as the last feature if there is one, in float32 at least.
-
-        Raises:
-            ShapeError: If x does not have dim features.
-        """
+        """Return f of each token and pair, and the gate as the last feature if there is one, in float32 at least."""
         require_features(self, x)
         parts = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (self.norm_groups, -1))
         unit = (parts * (parts.square().sum(-1, keepdim=True) + _EPSILON).rsqrt()).flatten(-2)
@@ -142,11 +138,7 @@ class SelectiveRoPE(RotationByContent):
     def angles(
         self, keys: Positions, increments: Float[Tensor, "batch heads keys features"]
     ) -> Float64[Tensor, "batch heads keys pairs"]:
-        """Return the sums of the convolved and gated f up to each key, times the frequencies.
-
-        Args:
-            increments: what `increments` returned, for all keys.
-        """
+        """Return the sums of the convolved and gated f up to each key, times the frequencies."""
         x = without_padding(increments.double(), keys)
         ordered = in_order(keys)
         if ordered is not None:

@@ -104,9 +104,6 @@ class XPos(RotaryMap):
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine times the factor, (batch, 1, tokens, pairs), for queries and for keys; and the
         positions.
-
-        Raises:
-            PositionError: If a position is too far from the center.
         """
         index = positions.single_axis("XPos")
         max_length = positions.max_length

@@ -13,6 +13,9 @@ from whatwhere.tensor_checks import readable
 from whatwhere.where.frequencies import inverse_frequencies
 
 Device = torch.device | str | None
+Lengths = Int64[Tensor, "*batch"] | None
+Frequencies = Float64[Tensor, "*batch pairs"]
+"""One for each pair, or for each length and pair where a scaling follows the length."""
 
 
 class Scaling(ABC):
@@ -22,9 +25,7 @@ class Scaling(ABC):
     """True where the frequencies depend on the length of the sequence."""
 
     @abstractmethod
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, "*batch pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return the angle by which each pair is rotated per position, in radians.
 
         Args:
@@ -41,12 +42,7 @@ class Scaling(ABC):
     def frequencies_at(
         self, dim: int, theta: float, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None
     ) -> Float64[Tensor, "*batch_tokens pairs"]:
-        """Return the frequencies of each token, or one row for all where they do not depend on the sequence.
-
-        Args:
-            dim, theta: as for `frequencies`.
-            lengths: length of each token's sequence, or one length for all; None takes the lengths of `positions`.
-        """
+        """Return the frequencies of each token, or one row for all where they do not depend on the sequence."""
         if not self.follows_length:
             return self.frequencies(dim, theta, positions.device)
         if isinstance(lengths, int):
@@ -70,9 +66,7 @@ class Unscaled(Scaling):
         tensor([1.0000, 0.0100], dtype=torch.float64)
     """
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return w_i."""
         return inverse_frequencies(dim, theta, device)
 

@@ -6,13 +6,11 @@ from math import log, sqrt
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float64, Int64
-from torch import Tensor
 
 from whatwhere.checks import require_magnitude, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import inverse_frequencies, to_device
-from whatwhere.where.scaling.base import Device, Scaling
+from whatwhere.where.scaling.base import Device, Frequencies, Lengths, Scaling
 
 
 @final
@@ -77,9 +75,7 @@ class LongRoPE(Scaling):
                 "magnitude itself as attention_factor."
             )
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, "*batch pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return the frequencies for each length."""
         if lengths is not None and device is None:
             device = lengths.device

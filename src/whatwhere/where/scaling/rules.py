@@ -5,13 +5,11 @@ from math import pi
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float64, Int64
-from torch import Tensor
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import inverse_frequencies
-from whatwhere.where.scaling.base import Device, Scaling
+from whatwhere.where.scaling.base import Device, Frequencies, Lengths, Scaling
 
 
 @final
@@ -38,9 +36,7 @@ class Linear(Scaling):
         """Validate the factor."""
         require_positive("Linear", factor=self.factor)
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return w_i / factor."""
         return inverse_frequencies(dim, theta, device) / self.factor
 
@@ -69,9 +65,7 @@ class NTK(Scaling):
         """Validate the factor."""
         require_positive("NTK", factor=self.factor)
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return the frequencies for the raised theta."""
         return inverse_frequencies(dim, theta * self.factor ** ntk_exponent("NTK", dim), device)
 
@@ -127,9 +121,7 @@ class DynamicNTK(Scaling):
         if not isinstance(self.doubling, bool):
             raise SettingError(f"DynamicNTK got doubling={self.doubling!r}, but needs True or False.")
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, "*batch pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return the frequencies for each length."""
         exponent = ntk_exponent("DynamicNTK", dim)
         if lengths is None:
@@ -176,14 +168,8 @@ class Proportional(Scaling):
         if self.share > 1:
             raise SettingError(f"Proportional got share={self.share}, but needs a share of at most 1.")
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
-        """Return the frequencies, zero for pairs that are not rotated.
-
-        Raises:
-            SettingError: If the share of these features is less than one pair.
-        """
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
+        """Return the frequencies, zero for pairs that are not rotated; the share must be one pair at least."""
         rotated = int(self.share * dim // 2)
         if rotated == 0:
             raise SettingError(f"Proportional(share={self.share}) of {dim} features rotates no pair: raise the share.")
@@ -233,9 +219,7 @@ class Llama3(Scaling):
                 "smaller. Llama 3.1 uses 1 and 4, Llama 4 Scout 1 and 1."
             )
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
         """Return the frequencies, kept, divided or interpolated."""
         kept = inverse_frequencies(dim, theta, device)
         rotations = self.original_length * kept / (2 * pi)

@@ -5,13 +5,11 @@ from math import ceil, floor, isclose, log, pi
 from typing import final
 
 import torch
-from jaxtyping import Float64, Int64
-from torch import Tensor
 
 from whatwhere.checks import require_magnitude, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.where.frequencies import inverse_frequencies
-from whatwhere.where.scaling.base import Device, Scaling
+from whatwhere.where.scaling.base import Device, Frequencies, Lengths, Scaling
 
 
 @final
@@ -84,14 +82,8 @@ class YaRN(Scaling):
                     f"attention_factor={deepseek:.6g})."
                 )
 
-    def frequencies(
-        self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
-    ) -> Float64[Tensor, " pairs"]:
-        """Return the frequencies, kept, divided or interpolated.
-
-        Raises:
-            SettingError: If theta is at most 1.
-        """
+    def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
+        """Return the frequencies, kept, divided or interpolated; theta must be above 1."""
         if theta <= 1:
             raise SettingError(
                 f"YaRN got theta={theta}, but needs a value above 1: the pairs must have different frequencies."

@@ -75,13 +75,7 @@ class CoPE(NormalInit, ScoreBias):
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
-        """Compute the whole table of <q_i, e[p_ij]>: (batch, heads, queries, keys).
-
-        Raises:
-            DoorError: If q or k is missing.
-            ShapeError: If they do not have head_dim features.
-            PositionError: If keys between a query and a key are missing.
-        """
+        """Compute the whole table of <q_i, e[p_ij]>: (batch, heads, queries, keys)."""
         q, k = require_content("CoPE", "q", q, self.head_dim), require_content("CoPE", "k", k, self.head_dim)
         logits = contract("bhid,bhjd->bhij", q, for_each_head(k, self.num_heads)) * self.scale
         open_gates = logits.sigmoid() * queries.mask(keys)

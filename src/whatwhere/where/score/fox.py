@@ -73,34 +73,20 @@ class FoX(ScoreBias):
         nn.init.zeros_(self.bias)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
-        """Return ln f of each token, in float32 at least.
-
-        Raises:
-            ShapeError: If x does not have dim features.
-        """
+        """Return ln f of each token, in float32 at least."""
         require_features(self, x)
         return F.logsigmoid(contract("btd,hd->bht", x, self.weight) + self.bias[:, None])
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
-        """Compute the cumulative sum of the gates; a bias is the difference of two sums.
-
-        Raises:
-            SettingError: If the gates are missing, or above 0.
-            ShapeError: If they have another shape.
-            PositionError: If gates between the keys are missing.
-        """
+        """Compute the cumulative sum of the gates; a bias is the difference of two sums."""
         gates = self._require_gates(gates, keys, q)
         total = self.sums(keys, gates)
         return differences(at_slots(total, query_slots(queries, keys)), total, gates.dtype)
 
     def sums(self, keys: Positions, gates: Float[Tensor, "batch heads keys"]) -> Float64[Tensor, "batch heads keys"]:
-        """Return the cumulative sum of the gates up to each key, in the order of the tokens.
-
-        Args:
-            keys: positions of all keys.
-        """
+        """Return the cumulative sum of the gates up to each key, in the order of the tokens."""
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
         return sums_in_order(visible.double(), slots_in_order(keys))
 

@@ -100,11 +100,7 @@ class Inkling(ScoreBias):
             nn.init.ones_(self.gain)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens features"]:
-        """Return r of each token, in float32 at least.
-
-        Raises:
-            ShapeError: If x does not have dim features.
-        """
+        """Return r of each token, in float32 at least."""
         require_features(self, x)
         mixed = contract("btd,hfd->bhtf", x, self.weight.view(self.num_heads, self.features, self.dim))
         if self.gain is None or self.max_norm is None:

@@ -104,11 +104,7 @@ class T5(NormalInit, DistanceBias):
         return ByDistance("rows", self.weight.mT, self.buckets(torch.arange(-last, last + 1, device=device)), -last)
 
     def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction; one-directional buckets are causal only.
-
-        Raises:
-            SettingError: If causal=False, but the scheme has no buckets for later keys.
-        """
+        """Check that the scheme supports attention of this direction; one-directional buckets are causal only."""
         if self.causal_only and not causal:
             raise SettingError(
                 "T5 without bidirectional=True supports causal attention only, but got causal=False.\n"
