@@ -52,9 +52,7 @@ def frequencies(
 ) -> tuple[Tensor, float]:
     """Return the frequencies that a configuration states, rounded once from float64, and the factor of cosines.
 
-    Args:
-        seq_len: not used; these types do not depend on the length.
-        layer_type: whose parameters count, where there are several; None is the only one.
+    `layer_type` says whose parameters count, where there are several; no type depends on `seq_len`.
     """
     description = from_huggingface(config)
     types = description.layer_types or (None,) * description.layers

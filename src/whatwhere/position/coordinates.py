@@ -32,7 +32,11 @@ def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Ten
 def checked_real_coordinates(given: Float[Tensor, "*axes_batch tokens"]) -> Float64[Tensor, "axes batch tokens"]:
     """Return finite real coordinates of one to three dimensions as (axes, batch, tokens)."""
     index = _on_axes(given.to(torch.float64))
-    require_range((~index.detach().isfinite()).long(), 1, _not_finite)
+    require_range(
+        (~index.detach().isfinite()).long(),
+        1,
+        lambda _, slot: PositionError(f"the coordinate at {slot} is NaN or infinite.\nPass finite ones."),
+    )
     return index
 
 
@@ -43,10 +47,6 @@ def _on_axes(ids: Tensor) -> Tensor:
             f"{tuple(ids.shape)}.\nFor one token pass ids[None]; drop axes of length 1 with ids.squeeze()."
         )
     return ids.reshape((1,) * (3 - ids.dim()) + tuple(ids.shape))
-
-
-def _not_finite(value: int, slot: tuple[int, ...]) -> PositionError:
-    return PositionError(f"the coordinate at {slot} is NaN or infinite.\nPass finite ones.")
 
 
 def rows_like(index: Num[Tensor, "axes batch tokens"], name: str, given: Tensor) -> Int64[Tensor, "batch tokens"]:
@@ -124,13 +124,8 @@ def require_mask(mask: Tensor) -> None:
         )
     if mask.dtype != torch.bool:
         require_integral(mask)
-        require_range(mask, 2, _not_a_mask)
-
-
-def _not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
-    return PositionError(
-        f"a mask has 0 and 1, but this one has {value} at {slot}.\nFor other numbers compare: mask == value."
-    )
+        message = "a mask has 0 and 1, but this one has {} at {}.\nFor other numbers compare: mask == value."
+        require_range(mask, 2, lambda value, slot: PositionError(message.format(value, slot)))
 
 
 def require_positions(index: Tensor, given: torch.dtype) -> None:
@@ -153,13 +148,9 @@ def require_positions(index: Tensor, given: torch.dtype) -> None:
 
 def require_documents(segment: Int64[Tensor, "batch tokens"]) -> None:
     """Raise PositionError where a segment is below -1."""
-    require_range(segment + 1, torch.iinfo(torch.int64).max, _not_a_document)
-
-
-def _not_a_document(value: int, slot: tuple[int, ...]) -> PositionError:
-    return PositionError(
-        f"segment {value - 1} at {slot} is not a document: they count from 0, and -1 is padding.\nNumber them so."
-    )
+    message = "segment {} at {} is not a document: they count from 0, and -1 is padding.\nNumber them so."
+    last = torch.iinfo(torch.int64).max
+    require_range(segment + 1, last, lambda value, slot: PositionError(message.format(value - 1, slot)))
 
 
 def packed_coordinates(
@@ -321,7 +312,8 @@ def _id_rows(ids: object) -> Int64[Tensor, "batch tokens"]:
             "Pass torch.tensor(ids)."
         )
     require_ids(ids)
-    require_range(ids, torch.iinfo(torch.int64).max, _negative_id)
+    message = "id {} at {} is negative, but ids count from 0.\nPass the id of a token."
+    require_range(ids, torch.iinfo(torch.int64).max, lambda value, slot: TokenError(message.format(value, slot)))
     return ids.long().reshape(-1, ids.shape[-1])
 
 
@@ -337,10 +329,6 @@ def _offset(offset: int | Tensor, rows: Tensor) -> int | Tensor:
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise _negative(offset)
     return offset
-
-
-def _negative_id(value: int, slot: tuple[int, ...]) -> TokenError:
-    return TokenError(f"id {value} at {slot} is negative, but ids count from 0.\nPass the id of a token.")
 
 
 def _negative(offset: object) -> PositionError:

@@ -334,17 +334,7 @@ class Positions:
 
         A model trained this way has seen every position up to `max_length`, but no other distances than those of short
         sequences (SHAPE, Kiyono et al. 2021, https://arxiv.org/abs/2109.05644). For schemes that see distances only it
-        changes nothing.
-
-        Args:
-            n: tokens, at most max_length.
-            max_length: how many positions there are.
-            batch: sequences, each with a start of its own.
-            generator: to sample with, on its device; None is PyTorch's global random state.
-
-        Raises:
-            PositionError: If there are more tokens than positions.
-            ShapeError: If max_length or batch is not a whole number of at least 1.
+        changes nothing. Arguments and errors are those of `randomized`.
 
         Examples:
             >>> p = Positions.random_offset(4, max_length=100, generator=torch.Generator().manual_seed(0))
@@ -595,7 +585,8 @@ class Positions:
                 f"take needs the slots of tokens in a tensor of one dimension and dtype int64, but got {slots!r}.\n"
                 "Pass torch.tensor([...]); for a range of tokens slice: p[a:b]."
             )
-        require_range(slots, self.tokens, _outside)
+        message = "slot {} at {} is outside of the sequence.\nSlots count from 0; from the end: p.tokens - 1."
+        require_range(slots, self.tokens, lambda value, slot: PositionError(message.format(value, slot)))
         return self._shard(slots, None if self.real else self.lengths(), self._document_starts())
 
     def _shard(self, slots: Tensor, lengths: Tensor | None, starts: Tensor) -> "Positions":
@@ -987,11 +978,7 @@ class Positions:
         return range(self.start, self.start + self.tokens)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
-        """Return the coordinates where there is one axis; `real` says whether the scheme takes real numbers too.
-
-        Raises:
-            PositionError: If there are several axes, or the coordinates are real and must be whole.
-        """
+        """Return the coordinates, or raise PositionError unless there is one axis, and they are whole if not `real`."""
         self._require_whole(scheme, real)
         if self.axes != 1:
             raise PositionError(
@@ -1001,11 +988,7 @@ class Positions:
         return self.index[0]
 
     def require_from_zero(self, scheme: str, offset: int) -> None:
-        """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do.
-
-        Raises:
-            PositionError: If the first of several position ids is the offset, or the row of padding above 0.
-        """
+        """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do."""
         if not offset or not self.position_ids or self.tokens < 2 or not readable(self.order):
             return
         first = int(self.known_starts().amin())
@@ -1019,11 +1002,9 @@ class Positions:
             )
 
     def on_axes(self, scheme: str, axes: int, real: bool = False) -> Num[Tensor, "axes batch tokens"]:
-        """Return the coordinates on several axes; where there is one axis, as for text, it is repeated for each.
+        """Return the coordinates on several axes, or raise PositionError where they have another number of axes.
 
-        Raises:
-            PositionError: If there are several axes, but another number of them, or the coordinates are real and must
-                be whole.
+        One axis, as of text, is repeated for each. Real coordinates are refused if not `real`.
         """
         self._require_whole(scheme, real)
         if self.axes == axes:
@@ -1060,10 +1041,7 @@ class Positions:
     def allowed(self, keys: "Positions", causal: bool) -> Allowed | None:
         """Return the mask as a formula by element; None where every query may attend to every key.
 
-            allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
-
-        Raises:
-            ShapeError: If batches differ, and none of them is 1.
+        allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
         """
         if self.segment is None and keys.segment is None:
             counted, of_keys = self._counted(), keys._counted()
@@ -1241,12 +1219,6 @@ def _no_next(which: str, instead: str = "") -> PositionError:
     return PositionError(
         f"{which} do not say how they continue: a number for each token and axis is needed.\n"
         f"Make those of the whole sequence first, and slice them: p[t : t + 1].{instead}"
-    )
-
-
-def _outside(value: int, slot: tuple[int, ...]) -> PositionError:
-    return PositionError(
-        f"slot {value} at {slot} is outside of the sequence.\nSlots count from 0; from the end: p.tokens - 1."
     )
 
 

@@ -143,7 +143,10 @@ class QueryKeyMap(OfHeads, ABC):
         Raises:
             SettingError: If the map cannot: it does not override this.
         """
-        raise _without_rerotate(self)
+        raise SettingError(
+            f"{type(self).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
+            "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
+        )
 
     def forward(
         self,
@@ -212,17 +215,9 @@ class QueryKeyMap(OfHeads, ABC):
     ) -> tuple[
         Float[Tensor, "batch mapped_heads queries mapped_dim"], Float[Tensor, "batch mapped_key_heads keys mapped_dim"]
     ]:
-        """Map queries and keys whose positions are already bound.
+        """Map queries and keys whose positions are already bound: `at_queries`, `at_keys` are what `bind` returned.
 
-        Args:
-            at_queries, at_keys: what `bind` returned for their positions.
-            in_place: write the results over q and k; only for maps that rotate pairs of features.
-
-        Returns:
-            The mapped queries and keys; in place q and k themselves.
-
-        Raises:
-            SettingError: If in_place=True, but the map cannot work in place.
+        In place the results are q and k themselves; only maps that rotate pairs of features can.
         """
         if not in_place:
             return self.map_query(q, at_queries), self.map_key(k, at_keys)
@@ -290,13 +285,6 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
-
-
-def _without_rerotate(scheme: QueryKeyMap) -> SettingError:
-    return SettingError(
-        f"{type(scheme).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
-        "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
-    )
 
 
 class NormalInit(nn.Module):

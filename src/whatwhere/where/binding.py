@@ -226,15 +226,8 @@ class Where(nn.Module):
         """Return the Where of some of the heads, for attention whose heads are split among processes.
 
         Schemes of door 2 and 3 and the sink are copies for these heads, as their `heads` describes; `input`, which
-        knows no heads, is the same object. For several layers, which may share schemes, see `heads_of`.
-
-        Args:
-            first: number of the first head of the queries, from 0.
-            total: all heads; needed where no scheme was made for a number of heads, but one has sets of parameters.
-
-        Raises:
-            ShapeError: If there are no such heads, or they share a set of parameters with other heads.
-            SettingError: If it is not known what of a scheme belongs to which head.
+        knows no heads, is the same object. For several layers, which may share schemes, see `heads_of`. Arguments and
+        errors are those of `heads` of a scheme.
 
         Examples:
             >>> from whatwhere import T5

@@ -89,12 +89,7 @@ class OfHeads(WithSettings):
     def head_ranges(self, first: int, count: int, *, total: int | None = None) -> dict[str, tuple[int, int, int]]:
         """Return which slice of its parameters belongs to some heads: of each that has one, axis, begin and length.
 
-        Args:
-            first, count, total: as in `heads`.
-
-        Raises:
-            ShapeError: If there are no such heads, or they share a set of parameters with other heads.
-            SettingError: If it is not known what belongs to which head.
+        Arguments and errors are those of `heads`.
 
         Examples:
             >>> from whatwhere import T5
@@ -119,11 +114,7 @@ class OfHeads(WithSettings):
         return ranges
 
     def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
-        """Return the attributes of a module for some of the heads that depend on which heads they are.
-
-        Args:
-            first, count, total: as in `heads`.
-        """
+        """Return the attributes of a module for some of the heads that depend on which heads they are."""
         return {}
 
 

@@ -57,16 +57,7 @@ class RotaryMap(QueryKeyMap):
     ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
         """Rotate queries and keys, in one pass where they have the same tables.
 
-        Args:
-            q, k: queries and keys. In place they must not overlap in memory; both may be views of one tensor, as the
-                outputs of a fused projection are.
-            at_queries, at_keys: what `bind` returned for their positions.
-
-        Returns:
-            The rotated queries and keys; in place q and k themselves.
-
-        Raises:
-            SettingError: If in_place=True, and q and k overlap in memory.
+        In place they must not overlap in memory; both may be views of one tensor, as a fused projection's outputs are.
         """
         cos, sin = self._query_tables(at_queries, q.dtype)
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)
@@ -82,11 +73,6 @@ class RotaryMap(QueryKeyMap):
 
     def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
         """Rotate cached keys from the positions or lengths they were bound to, to others.
-
-        Args:
-            k: keys as returned by `map_key`.
-            old: what they were bound to, `rope.bind(positions, lengths)`.
-            new: the same for other positions, or another length.
 
         Examples:
             >>> from whatwhere import Rotary, positions

@@ -86,10 +86,6 @@ class ScoreBias(OfHeads, ABC):
         """Return a number for each key, where the bias is that of the query's own key minus that of the key, as FoX's.
 
         None for any other bias. With these numbers a query needs no key between it and another one.
-
-        Args:
-            keys: positions of all keys.
-            gates: what `gates` returned for them.
         """
         return None
 

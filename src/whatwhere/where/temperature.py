@@ -59,7 +59,6 @@ class SteppedLog(Curve):
     offset: int = 1
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("SteppedLog", alpha=self.alpha)
         require_whole("SteppedLog", period=self.period)
         if isinstance(self.offset, bool) or self.offset not in (0, 1):
@@ -100,7 +99,6 @@ class ClampedLog(Curve):
     length: int = 128_000
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("ClampedLog", alpha=self.alpha)
         require_whole("ClampedLog", length=self.length)
 
@@ -135,7 +133,6 @@ class Power(Curve):
     length: int = 2048
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("Power", exponent=self.exponent)
         require_whole("Power", length=self.length)
 
@@ -167,7 +164,6 @@ class LogN(Curve):
     original_length: int
 
     def __post_init__(self) -> None:
-        """Validate the length."""
         require_whole("LogN", original_length=self.original_length)
         if self.original_length < 2:
             raise ShapeError("LogN got original_length=1, but divides by its logarithm: pass the trained length.")

@@ -53,7 +53,6 @@ class Window:
     by: By = "order"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         require_whole("Window", size=self.size)
         require_choice("Window", "by", self.by, ("order", "coordinates"))
         if not isinstance(self.chunked, bool):
@@ -72,10 +71,7 @@ class Window:
         return f"Window({', '.join(settings)})"
 
     def counted(self, tokens: "Positions", *present: "Positions") -> "Int64[Tensor, 'batch tokens']":
-        """Return t of each token: its number in its document, or its coordinate.
-
-        Args:
-            present: positions of further tokens of these documents; a document begins at the first one present.
+        """Return t of each token: its number in its document, which begins at the first one present, or its coordinate.
 
         Raises:
             PositionError: If coordinates count, but there are several axes.
@@ -98,14 +94,7 @@ class Window:
     def mask(self, queries: "Positions", keys: "Positions | None" = None) -> "Bool[Tensor, 'batch 1 queries keys']":
         """Compute the mask of the window alone; that of documents and causality is `queries.mask(keys)`.
 
-        Args:
-            keys: positions of the keys; None uses those of the queries.
-
-        Returns:
-            True where a key is within the window of a query.
-
-        Raises:
-            PositionError: If coordinates count, but there are several axes.
+        It is True where a key is within the window of a query; without `keys`, the queries are the keys.
         """
         keys = queries if keys is None else keys
         at_query, at_key = self.counted(queries, keys), self.counted(keys, queries)

@@ -136,7 +136,11 @@ class FoPE(QueryKeyMap):
         """
         c, s = (self._for_heads(table, k.shape[1]) for table in old)
         lost = c.detach().square() + s.detach().square() < 1e-4
-        require_range(lost.long(), 1, _lost)
+        message = (
+            "FoPE has shrunk pair {} of the key in slot {} to less than a 100th, so it cannot be mapped to another "
+            "position.\nCompute the keys again from their hidden vectors."
+        )
+        require_range(lost.long(), 1, lambda _, slot: SettingError(message.format(slot[3], slot[2])))
         turn = difference((c, s), (self._for_heads(new[0], k.shape[1]), self._for_heads(new[1], k.shape[1])))
         return rotate(k, *turn, self.interleaved)
 
@@ -155,10 +159,3 @@ class FoPE(QueryKeyMap):
             f"FoPE has {sets} sets of coefficients, which do not match {heads} heads.\n"
             "Pass sets= the number of key heads, or 1."
         )
-
-
-def _lost(value: int, slot: tuple[int, ...]) -> SettingError:
-    return SettingError(
-        f"FoPE has shrunk pair {slot[3]} of the key in slot {slot[2]} to less than a 100th, so it cannot be mapped to "
-        "another position.\nCompute the keys again from their hidden vectors."
-    )

@@ -33,7 +33,6 @@ class Linear(Scaling):
     factor: float
 
     def __post_init__(self) -> None:
-        """Validate the factor."""
         require_positive("Linear", factor=self.factor)
 
     def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
@@ -62,7 +61,6 @@ class NTK(Scaling):
     factor: float
 
     def __post_init__(self) -> None:
-        """Validate the factor."""
         require_positive("NTK", factor=self.factor)
 
     def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
@@ -113,7 +111,6 @@ class DynamicNTK(Scaling):
     follows_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("DynamicNTK", factor=self.factor)
         if self.factor < 1:
             raise SettingError(f"DynamicNTK got factor={self.factor!r}, but needs a number of at least 1.")
@@ -163,7 +160,6 @@ class Proportional(Scaling):
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("Proportional", share=self.share, factor=self.factor)
         if self.share > 1:
             raise SettingError(f"Proportional got share={self.share}, but needs a share of at most 1.")
@@ -209,7 +205,6 @@ class Llama3(Scaling):
     high_frequency_factor: float = 4.0
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
         require_positive("Llama3", factor=self.factor, low_frequency_factor=low, high_frequency_factor=high)
         require_whole("Llama3", original_length=self.original_length)

@@ -55,7 +55,6 @@ class YaRN(Scaling):
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
         require_positive("YaRN", factor=self.factor, beta_fast=self.beta_fast, beta_slow=self.beta_slow)
         require_whole("YaRN", original_length=self.original_length)
         if not isinstance(self.truncate, bool):
