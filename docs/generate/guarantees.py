@@ -21,13 +21,14 @@ from whatwhere.comparison.folder import write_json
 from whatwhere.parallel import heads_of
 from whatwhere.position.positions import SHARD_ORDERS
 from whatwhere.records import from_json
-from whatwhere.testing.where import Layer, Sizes, built
+from whatwhere.testing.where import Layer, built
 
 DATA = Path(__file__).resolve().parents[1] / "guarantees.json"
 COMMAND = "python -m docs.generate.guarantees && python -m docs.generate"
 LENGTHS = (48, 640)
 """Tokens of a sequence: attention takes another path from 512 on."""
-LAST, MAX_LENGTH, REGIME, SIZES = 8, 1024, 2048, Sizes(64, 4, 2, 16)
+LAST, MAX_LENGTH, REGIME = 8, 1024, 2048
+DIM, HEADS, KEY_HEADS, HEAD_DIM = 64, 4, 2, 16
 MOST = {"float32": 2.0**-16, "bfloat16": 2.0**-5}
 """The largest difference that is promised where bits differ, for values of size 1: 1.5e-05 and 3.1e-02."""
 
@@ -78,9 +79,9 @@ class Sequences:
 
     def __init__(self, name: str, tokens: int, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
-        where = built(lambda: ww.scheme(name, SIZES.dim, SIZES.num_heads, MAX_LENGTH), torch.device("cpu")).to(dtype)
-        self.layer, self.tokens = Layer(where, SIZES).requires_grad_(False), tokens
-        self.x = torch.randn(4, tokens + 11, SIZES.dim).to(dtype)
+        where = built(lambda: ww.scheme(name, DIM, HEADS, MAX_LENGTH), torch.device("cpu")).to(dtype)
+        self.layer, self.tokens = Layer(where, DIM, HEADS, KEY_HEADS, HEAD_DIM).requires_grad_(False), tokens
+        self.x = torch.randn(4, tokens + 11, DIM).to(dtype)
         self.own = self.x[2:3, :tokens]
         self.regime = REGIME if ww.catalogue[name].follows_length else None
 
@@ -137,10 +138,10 @@ class Sequences:
         """Attend as two processes do, each with half of the heads."""
         x, rows = self.layer.where.at(self.tokens, regime_length=self.regime).input(self.own), []
         for half in range(2):
-            (where,) = heads_of([self.layer.where], 2 * half, 2, total=SIZES.num_heads)
+            (where,) = heads_of([self.layer.where], 2 * half, 2, total=HEADS)
             q, k, v = self.layer.heads(x)
             heads = [q[:, 2 * half : 2 * half + 2], k[:, half : half + 1], v[:, half : half + 1]]
-            layer = Layer(where, Sizes(SIZES.dim, 2, 1, SIZES.head_dim))
+            layer = Layer(where, DIM, 2, 1, HEAD_DIM)
             rows.append(layer(self.own, ww.positions(self.tokens), regime=self.regime, heads=heads))
         return torch.cat(rows, dim=1)
 
