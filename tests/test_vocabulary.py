@@ -33,10 +33,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"(?<![.`])readouts?(?![(`:.]| =)": (
         "the readout is tied",
         "output projection; only the method is `readout`",
-        (
-            "src/whatwhere/reference/",
-            "src/whatwhere/what/",
-        ),
+        ("src/whatwhere/reference/",),
     ),
     r"twins?": ("its plain twin in PyTorch", "PyTorch implementation", ()),
     r"unwell|(?:un)?healthy|ill rows?": ("healthy rows", "under-trained, duplicate, zero, NaN or hub tokens", ()),

@@ -100,12 +100,6 @@ def test_from_weight_shares_the_given_values():
     assert weight[1].tolist() == [9, 0.5], "the padding row is made zero in a copy"
 
 
-def test_device_and_dtype():
-    table = ww.TokenEmbedding(5, 2, device="meta", dtype=torch.float16)
-    assert (table.weight.device.type, table.weight.dtype) == ("meta", torch.float16)
-    assert table(torch.zeros(1, 3, dtype=torch.int64, device="meta")).shape == (1, 3, 2)
-
-
 # An nn.Embedding, to all that look for one.
 
 

@@ -206,7 +206,7 @@ def _gradients_by_rows(
 
 
 numbers_by_rows.register_fake(lambda x, weight, bias, padding, softcap, ids, summed: _no_numbers(x, ids)[0])
-_gradients_by_rows.register_fake(lambda tensors, *given: _no_gradients(*tensors[:2], given[-1]))
+_gradients_by_rows.register_fake(lambda tensors, *given: _no_gradients(tensors[0], tensors[1], given[-1]))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

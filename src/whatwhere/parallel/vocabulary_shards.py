@@ -19,8 +19,8 @@ from whatwhere.kernels.embedding import scaled
 from whatwhere.kernels.linear_cross_entropy import loss_of, wide
 from whatwhere.parallel.mesh import alike_everywhere, gathered, replicated, summed
 from whatwhere.tensor_checks import require_ids
-from whatwhere.what.embedding import TokenEmbedding, logits, lookup
-from whatwhere.what.loss import Projection, require_targets
+from whatwhere.what.embedding import TokenEmbedding, lookup
+from whatwhere.what.loss import Projection, logits, require_targets
 
 
 @final

@@ -16,7 +16,7 @@ from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
 from whatwhere.tensor_checks import require_generator, require_ids, require_range
-from whatwhere.what.loss import OutputProjection, Projection, forward_method
+from whatwhere.what.loss import OutputProjection, Projection
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -211,11 +211,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
             zero_row(self.weight, self.padding_idx)
 
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
-        """Look up the row of each id and multiply it by the scale.
-
-        Raises:
-            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
-        """
+        """Look up the row of each id, times the scale; TokenError if an id is outside, or ids are not whole numbers."""
         if isinstance(input, Proxy):
             return self._traced(input)
         require_ids(input)
@@ -251,18 +247,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
     def sparse(self, sparse: bool) -> None:
         _refuse(sparse=sparse)
 
-    @forward_method
-    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Compute logits, with the table as the output projection: <hidden, E[token]>; zero for the padding token.
-
-        Raises:
-            ShapeError: If the vectors have another dim.
-        """
-        if self.keeper is not None:
-            self.keeper.before_readout()
-        return logits(hidden, self.weight, self.padding_idx)
-
-    def _project(self, hidden: Float[Tensor, "tokens dim"], ids: Tensor | None = None) -> Projection:
+    def _project(self, hidden: Float[Tensor, "*shape dim"], ids: Tensor | None = None) -> Projection:
         if self.keeper is not None:
             self.keeper.before_readout()
         return Projection(hidden, self.weight, padding_idx=self.padding_idx)
@@ -343,22 +328,6 @@ def lookup(
         rows: Tensor = kind.apply(weight, index, padding_idx)  # type: ignore[no-untyped-call]
         return rows
     return F.embedding(index, weight, padding_idx=padding_idx)
-
-
-def logits(
-    hidden: Float[Tensor, "*shape dim"], weight: Float[Tensor, "rows dim"], padding_idx: int | None = None
-) -> Float[Tensor, "*shape rows"]:
-    """Return the product of vectors with each row of a table; that of the padding row is zero."""
-    if hidden.shape[-1] != weight.shape[1]:
-        raise ShapeError(
-            f"readout needs vectors of shape (..., {weight.shape[1]}), but got {tuple(hidden.shape)}.\n"
-            "Project them to the dim of the table first."
-        )
-    products = F.linear(hidden, weight)
-    if padding_idx is not None:
-        # The zero row gives logit zero already; writing it cuts the row off from the gradient.
-        products[..., padding_idx] = 0
-    return products
 
 
 class _LowPrecisionLookup(torch.autograd.Function):

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from whatwhere.checks import require_choice, require_whole
-from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.checks import require_choice
+from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
@@ -106,14 +106,9 @@ class FileTokenEmbedding(TokenEmbedding):
             ShapeError: If a size is not a whole number of at least 1.
             TokenError: If padding_idx is not a row.
         """
-        require_whole("FileTokenEmbedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        TokenEmbedding(num_embeddings, embedding_dim, padding_idx, init=init, device="meta")  # checks all in its words
         require_choice("FileTokenEmbedding", "dtype", str(dtype), tuple(map(str, _CODES)))
         shape = (num_embeddings, embedding_dim)
-        # One row of the table checks init and padding_idx in the same words.
-        TokenEmbedding(1, 1, init=init)
-        if padding_idx is not None and not 0 <= padding_idx < num_embeddings:
-            raise TokenError(f"padding_idx={padding_idx} is not a row of 0..{num_embeddings - 1}.\nPass one of these.")
-
         path = Path(path)
         if not path.exists() and (folder := training_folder(path)).exists():
             raise CheckpointError(
@@ -137,11 +132,7 @@ class FileTokenEmbedding(TokenEmbedding):
         write_matrix(path, "weight", _CODES[dtype], shape, blocks(), metadata=metadata)
 
     def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
-        """Read the rows of a later batch in a thread, while this one is computed: its lookup finds them in memory.
-
-        Raises:
-            TokenError: As the lookup.
-        """
+        """Read the rows of a later batch in a thread, while this one is computed; errors are those of the lookup."""
         require_ids(ids)
         self._require_ids(ids)
         self.rows_in_file.prefetch(ids)
@@ -149,10 +140,9 @@ class FileTokenEmbedding(TokenEmbedding):
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
         """Bring all rows up to date, block by block, and flush: other programs can read the file then.
 
-        FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. This reads
-        and writes the whole table; if it is interrupted, call it again. Where an optimizer trains several tables, call
-        its update_all_rows: this flushes one table, which would then be at another step than the others. `progress`
-        gets the number of rows that are up to date, and that of all.
+        FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. If this is
+        interrupted, call it again. Where an optimizer trains several tables, call its update_all_rows: this one leaves
+        the table at a different step than the others. `progress` gets the rows that are up to date, and all.
 
         Raises:
             SettingError: If the table is open for reading only.

@@ -62,11 +62,7 @@ class Projection(NamedTuple):
         x, weight, device = self.hidden, self.weight, self.hidden.device.type
         if softcap is not None:
             require_positive("the loss", softcap=softcap)
-        if x.shape[-1] != weight.shape[-1]:
-            raise ShapeError(
-                f"the output projection needs vectors of shape (..., {weight.shape[-1]}), but got {tuple(x.shape)}.\n"
-                "Project them to the dim of the table first."
-            )
+        require_dim(x, weight.shape[-1])
         if device != "meta" and torch.is_autocast_enabled(device) and torch.float64 not in (x.dtype, weight.dtype):
             x = x.to(torch.get_autocast_dtype(device))
         elif x.dtype != weight.dtype:
@@ -91,9 +87,15 @@ def forward_method(method: Method) -> Method:
 
 
 class OutputProjection:
-    """What a table that is the output projection computes beside `readout`, without a tensor of all logits."""
+    """What a table that is the output projection computes: logits, or without a tensor of all what depends on them."""
 
-    _project: Callable[..., Projection]  # of vectors (tokens, dim), and the ids whose logits are read, or None
+    _project: Callable[..., Projection]  # of vectors (..., dim), and the ids whose logits are read, or None
+
+    @forward_method
+    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Compute logits <hidden, E[token]>, zero for the padding token; ShapeError if vectors have another dim."""
+        p = self._project(hidden)
+        return logits(p.hidden, p.weight, p.padding_idx)
 
     @forward_method
     def loss(
@@ -219,6 +221,27 @@ def linear_cross_entropy(
     return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
 
+def logits(
+    hidden: Float[Tensor, "*shape dim"], weight: Float[Tensor, "rows dim"], padding_idx: int | None = None
+) -> Float[Tensor, "*shape rows"]:
+    """Return the product of vectors with each row of a table; that of the padding row is zero."""
+    require_dim(hidden, weight.shape[1])
+    products = F.linear(hidden, weight)
+    if padding_idx is not None:
+        # The zero row gives logit zero already; writing it cuts the row off from the gradient.
+        products[..., padding_idx] = 0
+    return products
+
+
+def require_dim(hidden: Tensor, dim: int) -> None:
+    """Raise ShapeError unless vectors have the dim of an output projection."""
+    if hidden.shape[-1] != dim:
+        raise ShapeError(
+            f"the output projection needs vectors of shape (..., {dim}), but got {tuple(hidden.shape)}.\n"
+            "Project them to the dim of the table first."
+        )
+
+
 def _mismatch(name: str, ids: Tensor, hidden: Tensor) -> ShapeError:
     return ShapeError(
         f"vectors of shape {tuple(hidden.shape)} need {name} of shape {tuple(hidden.shape[:-1])}, but got "
@@ -269,7 +292,7 @@ def _loss(
             p, ids = p._replace(hidden=p.hidden[kept]), ids[kept]
     given = p.operands(softcap)
     if reduction != "none" and kept is not None and len(kept) and p.is_by_tokens(given):
-        losses = SumByTokens.apply(*given, ids, settings)  # type: ignore[no-untyped-call]
+        losses: Tensor = SumByTokens.apply(*given, ids, settings)  # type: ignore[no-untyped-call]
     else:
         losses = loss_of(_numbers(p, given, ids, label_smoothing > 0), **settings)
         if kept is None:

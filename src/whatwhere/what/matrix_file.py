@@ -19,6 +19,8 @@ from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.escape import quoted
 
+Rows = Int64[np.ndarray, " rows"]
+Bytes = UInt8[np.ndarray, "rows bytes"]
 BYTES = {"F32": 4, "BF16": 2, "F16": 2}
 """The types of rows, as safetensors names them, and the bytes of a number."""
 
@@ -50,6 +52,7 @@ class MatrixFile:
             )
         self.path = Path(path)
         self.fd = OpenFile(self.path, os.O_RDWR if writable else os.O_RDONLY)
+        self.close = self.fd.close
         self.tensor, fields, begin, self.header = _chosen(self.path, tensor)
         rows, columns = fields["shape"]
         self.shape: tuple[int, int] = (rows, columns)
@@ -59,16 +62,12 @@ class MatrixFile:
         if hasattr(os, "posix_fadvise"):  # single rows: reading more than them would only cost
             os.posix_fadvise(self.fd.number, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def close(self) -> None:
-        """Close the file."""
-        self.fd.close()
-
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
         with own_errors(self.path):
             os.fsync(self.fd.number)
 
-    def read(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
+    def read(self, rows: Rows) -> Bytes:
         """Read rows by their numbers, best ascending; CheckpointError if the file has become shorter."""
         out = np.empty((len(rows), self.row_bytes), np.uint8)
         parts, offsets = _parts(_flat(out), self._begin, self.row_bytes, rows)
@@ -84,7 +83,7 @@ class MatrixFile:
                 parts, offsets = _rest(parts, offsets, counts)
         return out
 
-    def write(self, rows: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]) -> None:
+    def write(self, rows: Rows, values: Bytes) -> None:
         """Write rows in place, by their numbers, best ascending."""
         write_records(self.path, self.fd, self._begin, rows, values)
 
@@ -129,9 +128,7 @@ def own_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def write_records(
-    path: Path, file: OpenFile, begin: int, numbers: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]
-) -> None:
+def write_records(path: Path, file: OpenFile, begin: int, numbers: Rows, values: Bytes) -> None:
     """Write records of one size at their numbers in an open file, in which record 0 begins at an offset."""
     parts, offsets = _parts(_flat(np.ascontiguousarray(values)), begin, values.shape[1], numbers)
     with own_errors(path):
@@ -144,9 +141,7 @@ def _flat(values: np.ndarray) -> memoryview:
     return memoryview(values.reshape(-1).data).cast("B") if values.size else memoryview(b"")
 
 
-def _parts(
-    values: memoryview, begin: int, size: int, numbers: Int64[np.ndarray, " rows"]
-) -> tuple[list[memoryview], list[int]]:
+def _parts(values: memoryview, begin: int, size: int, numbers: Rows) -> tuple[list[memoryview], list[int]]:
     """Return records as the parts of bytes that are contiguous in the file too, and the offsets of these there."""
     starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
     borders = (np.append(starts, len(numbers)) * size).tolist()

@@ -13,7 +13,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import reset_linear
 from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
-from whatwhere.what.loss import OutputProjection, Projection
+from whatwhere.what.loss import OutputProjection, Projection, require_dim
 
 
 @final
@@ -70,32 +70,13 @@ class FactorizedEmbedding(OutputProjection, nn.Module):
         reset_linear(self.projection, generator)
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
-        """Look up the row of each id and project it.
-
-        Raises:
-            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
-        """
+        """Look up the row of each id and project it; TokenError as TokenEmbedding."""
         x: Tensor = self.projection(self.tokens(ids))
         return x
 
-    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Compute logits with both factors, transposed: <h, B^T a> for each token; zero for the padding token.
-
-        Raises:
-            ShapeError: If the vectors have another dim.
-        """
-        return self.tokens.readout(self._narrow(hidden))
-
-    def _project(self, hidden: Float[Tensor, "tokens dim"], ids: Tensor | None = None) -> Projection:
-        return self.tokens._project(self._narrow(hidden), ids)
-
-    def _narrow(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape token_dim"]:
-        if hidden.shape[-1] != self.projection.out_features:
-            raise ShapeError(
-                f"readout needs vectors of shape (..., {self.projection.out_features}), but got "
-                f"{tuple(hidden.shape)}.\nPass those of the last layer."
-            )
-        return hidden @ self.projection.weight
+    def _project(self, hidden: Float[Tensor, "*shape dim"], ids: Tensor | None = None) -> Projection:
+        require_dim(hidden, self.projection.out_features)
+        return self.tokens._project(hidden @ self.projection.weight, ids)
 
 
 @final
@@ -178,11 +159,7 @@ class PerLayerEmbedding(nn.Module):
         nn.init.ones_(self.norm)
 
     def lookup(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape layers layer_dim"]:
-        """Look up what the tokens are in each layer: sqrt(d) E[id, l].
-
-        Raises:
-            TokenError: If an id has no row and `outside` is None.
-        """
+        """Look up what the tokens are in each layer, sqrt(d) E[id, l]; TokenError if an id has no row."""
         if self.outside is not None:
             ids = torch.where((ids >= 0) & (ids < self.tokens.num_embeddings), ids, self.outside)
         rows: Tensor = self.tokens(ids).unflatten(-1, (self.num_layers, self.layer_dim))
@@ -287,11 +264,7 @@ class ValueEmbedding(nn.Module):
             nn.init.ones_(self.mix)
 
     def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch heads tokens head_dim"]:
-        """Look up the vectors of the tokens, by head.
-
-        Raises:
-            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
-        """
+        """Look up the vectors of the tokens, by head; TokenError as TokenEmbedding."""
         rows: Tensor = self.tokens(ids).unflatten(-1, (self.num_heads, self.head_dim)).transpose(-3, -2)
         return rows
 

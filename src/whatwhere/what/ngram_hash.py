@@ -235,12 +235,7 @@ class HashedNGramEmbedding(nn.Module):
     def rows(
         self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
     ) -> Int64[Tensor, "batch tokens hashes"]:
-        """Compute the rows of the table that each token reads, exactly; positions as in `forward`.
-
-        Raises:
-            ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
-            TokenError: If ids are not whole numbers.
-        """
+        """Compute the rows of the table that each token reads, exactly; arguments and errors are those of `ngrams`."""
         return self.rows_of(self.ngrams(ids, positions))
 
     def rows_of(self, ngrams: Integer[Tensor, "*shape n"]) -> Int64[Tensor, "*shape hashes"]:
@@ -294,12 +289,13 @@ class HashedNGramEmbedding(nn.Module):
     def ngrams(
         self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
     ) -> Int64[Tensor, "batch tokens n"]:
-        """Return the n-gram that ends at each token: its id, that of the token before it, and so on, as for `rows`.
+        """Return the n-gram that ends at each token: its id, that of the token before it, and so on.
 
-        What is not of the same document is `padding_id`.
+        What is not of the same document is `padding_id`; positions are those of `forward`.
 
         Raises:
-            ShapeError, TokenError: As `rows` raises them.
+            ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
+            TokenError: If ids are not whole numbers.
         """
         require_ids(ids)
         if ids.dim() != 2:

@@ -23,7 +23,7 @@ from jaxtyping import Int64, UInt8
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError, ResultsError, SettingError
 from whatwhere.records import Schema, from_json
-from whatwhere.what.matrix_file import MatrixFile, OpenFile, own_errors, write_matrix, write_records
+from whatwhere.what.matrix_file import Bytes, MatrixFile, OpenFile, Rows, own_errors, write_matrix, write_records
 
 _STATE, _STEPS, _UNDO = "state.safetensors", "steps.json", "undo"
 _STEPS_BEFORE = "steps.safetensors"
@@ -131,7 +131,7 @@ class RowFiles:
         self._name_flush(token_hex(16), [])
         self._open_state(self._flush)
 
-    def read(self, rows: Int64[np.ndarray, " rows"]) -> tuple[UInt8[np.ndarray, "rows bytes"], np.ndarray | None]:
+    def read(self, rows: Rows) -> tuple[Bytes, np.ndarray | None]:
         """Read rows, ascending and each once, and their state; None before there is any."""
         stored = np.array([row not in self._changed for row in rows.tolist()], bool)
         if self.state is None or stored.all():
@@ -142,17 +142,12 @@ class RowFiles:
         weight, state = np.split(both, [self.weight.row_bytes], axis=1)
         return weight.copy(), state.copy()
 
-    def read_ahead(self, rows: Int64[np.ndarray, " rows"]) -> None:
+    def read_ahead(self, rows: Rows) -> None:
         """Read rows that will be needed soon into the cache of the operating system."""
         for each in self._files:
             each.read(rows)
 
-    def write(
-        self,
-        rows: Int64[np.ndarray, " rows"],
-        weight: UInt8[np.ndarray, "rows bytes"],
-        state: UInt8[np.ndarray, "rows state_bytes"],
-    ) -> None:
+    def write(self, rows: Rows, weight: Bytes, state: UInt8[np.ndarray, "rows state_bytes"]) -> None:
         """Change rows, ascending and each once."""
         both = np.concatenate([weight, state], axis=1)
         self._changed.update(zip(rows.tolist(), both, strict=True))
@@ -199,16 +194,16 @@ class RowFiles:
 
     @property
     def _files(self) -> list[MatrixFile]:
-        return [self.weight] if self.state is None else [self.weight, self.state]
+        return [each for each in (self.weight, self.state) if each is not None]
 
-    def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
+    def _stored(self, rows: Rows) -> Bytes:
         return np.concatenate([each.read(rows) for each in self._files], axis=1)
 
-    def _put(self, rows: Int64[np.ndarray, " rows"], both: UInt8[np.ndarray, "rows bytes"]) -> None:
+    def _put(self, rows: Rows, both: Bytes) -> None:
         for each, part in zip(self._files, np.split(both, [self.weight.row_bytes], axis=1), strict=True):
             each.write(rows, part)
 
-    def _keep_old(self, rows: Int64[np.ndarray, " rows"]) -> None:
+    def _keep_old(self, rows: Rows) -> None:
         """Append old rows to `undo`, which begins with the steps of the last flush, and wait for the disk.
 
         A kill may leave the end of it in pieces, of which no row was changed in place: so each part has a digest.
@@ -236,7 +231,7 @@ class RowFiles:
         self._end += len(content)
         self._kept.update(rows.tolist())
 
-    def _old_rows(self, begin: int) -> Iterator[tuple[Int64[np.ndarray, " rows"], UInt8[np.ndarray, "rows bytes"]]]:
+    def _old_rows(self, begin: int) -> Iterator[tuple[Rows, Bytes]]:
         """Yield the parts of `undo` that are whole, behind the steps."""
         size = sum(each.row_bytes for each in self._files)
         path = self.folder / _UNDO

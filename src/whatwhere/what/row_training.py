@@ -39,7 +39,7 @@ class _AdamW:
     def __init__(self, steps: Steps, type: str, dim: int, rows: int) -> None:
         self.steps, self._dtype, self._dim, self._limit = steps, TYPES[type], dim, max(MIN_HISTORY, rows)
         # One after another: RowAdamW brings all rows up to date where a history ends, here they follow when read.
-        self.histories = [(steps.eps, _history(steps.base, steps.betas, steps.eps))]
+        self.histories = [(steps.eps, StepHistory(steps.base, steps.betas, at_zero=steps.eps == 0))]
         for count, lr, beta1, beta2, eps, weight_decay in steps.runs:
             if lr * weight_decay >= 1 or beta1 >= 1 or not 0 < beta2 < 1:
                 raise CheckpointError(
@@ -93,16 +93,17 @@ class _AdamW:
         eps, last = self.histories[-1]
         self.steps.base, self.steps.eps, self.steps.betas = self.steps.number, eps, last.betas
         self.steps.runs.clear()
-        self.histories = [(eps, _history(self.steps.base, last.betas, eps))]
+        self.histories = [(eps, StepHistory(self.steps.base, last.betas, at_zero=eps == 0))]
 
     def _record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
         last_eps, last = self.histories[-1]
         if eps != last_eps:
-            self.histories[len(self.histories) - (not last.count) :] = [(eps, _history(last.now, betas, eps))]
+            begun = eps, StepHistory(last.now, betas, at_zero=eps == 0)
+            self.histories[len(self.histories) - (not last.count) :] = [begun]
         _, history = self.histories[-1]
         history.record(lr, betas, weight_decay)
         if history.count >= self._limit:
-            self.histories.append((eps, _history(history.now, history.betas, eps)))
+            self.histories.append((eps, StepHistory(history.now, history.betas, at_zero=eps == 0)))
 
 
 @final
@@ -156,10 +157,6 @@ def _rows_of(weight: UInt8[np.ndarray, "rows bytes"], dtype: torch.dtype) -> Flo
 
 def _bytes(values: Tensor) -> UInt8[np.ndarray, "rows bytes"]:
     return values.reshape(-1).view(torch.uint8).numpy().reshape(len(values), values.shape[1] * values.itemsize)
-
-
-def _history(base: int, betas: tuple[float, float], eps: float) -> StepHistory:
-    return StepHistory(base, betas, at_zero=eps == 0)
 
 
 def _rounded_at_random(values: Float32[Tensor, "rows dim"], generator: torch.Generator) -> Float32[Tensor, "rows dim"]:

@@ -152,12 +152,9 @@ def load(file: str | Path) -> Tokenizer:
 
 
 def tokenizer_of_json(content: str | bytes) -> Tokenizer:
-    """Build the tokenizer of a tokenizer.json for reading: without BPE dropout, truncation and padding.
+    """Build the tokenizer of a tokenizer.json for reading; ValueError if the library cannot read it.
 
-    Dropout (Provilkov et al. 2020) makes ids random, for training; the others cut and pad texts silently.
-
-    Raises:
-        ValueError: If the library cannot read it.
+    Without BPE dropout, which makes ids random for training, and without truncation and padding of texts.
     """
     try:
         tokenizer = Tokenizer.from_str(content) if isinstance(content, str) else Tokenizer.from_buffer(content)
@@ -267,7 +264,7 @@ def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = 
 
 
 def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each text, as `encodings` has them; one that the tokenizer refuses has none."""
+    """Return the ids of each text, as `encodings` has them: none where the tokenizer refuses it."""
     try:
         return [encoding.ids for encoding in encodings(tokenizer, texts, characters=False)]
     except TextError:

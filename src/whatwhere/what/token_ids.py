@@ -103,11 +103,6 @@ def renumbered(config: Mapping[Any, Any], rows: int, new_id: Callable[[int], int
 
     `new_id` maps an old id to the new one, or None: a single id becomes null then; in a list or map it is removed, and
     a sequence of ids with it.
-
-    Examples:
-        >>> new_ids = {7: 0, 9: 1}
-        >>> renumbered({"pad_token_id": 7, "eos_token_id": [7, 8], "bad_words_ids": [[9, 7], [9, 8]]}, 10, new_ids.get)
-        {'pad_token_id': 0, 'eos_token_id': [0], 'bad_words_ids': [[1, 0]]}
     """
 
     def inside(number: int) -> int | None:
@@ -187,11 +182,7 @@ def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def padding_shift(dependence: tuple[str, int], new: int | None) -> int:
-    """Return by how many rows learned positions shift with the padding token, which gets a new id, or None.
-
-    Raises:
-        TokenError: If positions are counted from it, and it is lost, or they have no table.
-    """
+    """Return the rows by which positions shift with the padding token; TokenError if it is lost, or they cannot."""
     kind, old = dependence
     if new == old or (kind == "below two" and (new is None or new < 2)):
         return 0

@@ -262,14 +262,3 @@ def test_a_table_at_the_values_follows() -> None:
     keep(model, [5, 2], head=model.head)
     assert torch.equal(model.value_embeddings.weight.detach(), before[[5, 2]])
     assert model.value_embeddings.num_embeddings == 2
-
-
-def test_new_rows_differ_and_are_as_long_as_the_others_unless_the_mean_is_chosen() -> None:
-    torch.manual_seed(0)
-    table = ww.TokenEmbedding(200, 32)
-    old = table.weight.detach().clone()
-    resize(table, 203)
-    assert len(table.weight[200:].unique(dim=0)) == 3
-    assert (table.weight[200:].norm(dim=1) > 0.5 * old.norm(dim=1).median()).all()
-    resize(table, 205, draw="mean")
-    assert torch.allclose(table.weight[203:], table.weight[:203].mean(0).expand(2, -1), atol=1e-6)

@@ -32,13 +32,7 @@ def train(table: nn.Module, optimizer: torch.optim.Optimizer, steps: Iterable[Te
 
 
 class Race:
-    """The same training by RowAdamW, and by dense AdamW in float64 and float32.
-
-    Args:
-        start: the table.
-        make: what the schedule of a learning rate is made by.
-        options: of all three optimizers.
-    """
+    """The same training of a table by RowAdamW, and by dense AdamW in float64 and float32, by a schedule or none."""
 
     def __init__(
         self,

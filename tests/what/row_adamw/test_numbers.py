@@ -144,17 +144,8 @@ def test_rows_that_are_not_read_are_not_touched():
     assert changed.tolist() == [2, 3]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda o: lr_scheduler.OneCycleLR(o, max_lr=1e-2, total_steps=120),
-        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=17),
-        lambda o: lr_scheduler.StepLR(o, 30, gamma=0.0),
-    ],
-    ids=["one cycle, of beta1 too", "restarts", "down to zero"],
-)
-def test_schedulers(make):
-    race = Race(0.02 * sampled(V, D), make, lr=1e-3)
+def test_a_schedule_of_the_betas_too():
+    race = Race(0.02 * sampled(V, D), lambda o: lr_scheduler.OneCycleLR(o, max_lr=1e-2, total_steps=120), lr=1e-3)
     race.run(120)
     ours, dense = race.errors()
     assert 0 < ours < dense

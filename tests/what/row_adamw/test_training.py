@@ -8,7 +8,7 @@ from torch.nn import functional as F
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
 
-from .race import OPTIONS, D, Race, V, batches, sampled
+from .race import OPTIONS, D, Race, V, batches, sampled, train
 
 
 class Model(nn.Module):
@@ -53,13 +53,16 @@ def models() -> tuple[Model, Model]:
 
 @pytest.mark.parametrize("foreach", [None, True, False])
 @pytest.mark.parametrize("kind", [1.0, 2.0, float("inf")])
-def test_clipping_by_the_norm_of_all_gradients(models, kind, foreach):
+def test_clipping_by_the_norm_of_all_gradients_and_by_value(models, kind, foreach):
     for ids in batches(30):
         norms = []
         for model in models:
-            model.loss(torch.cat([ids, ids[:2]])).backward()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=foreach is None):
+                loss = model.loss(torch.cat([ids, ids[:2]]))
+            loss.backward()
             norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5, kind, foreach=foreach))
             assert float(nn.utils.get_total_norm([w.grad for w in model.parameters()], kind)) <= 0.5001
+            nn.utils.clip_grad_value_(model.parameters(), 0.1, foreach=foreach)
             model.step()
         torch.testing.assert_close(*norms, rtol=1e-5, atol=0)
         assert norms[0] > 0.5
@@ -122,16 +125,6 @@ def test_a_gradient_that_was_scaled_by_nan_is_refused(ids, foreach):
     assert table.weight.isfinite().all()
 
 
-@pytest.mark.parametrize("foreach", [None, True, False])
-def test_clipping_by_value(models, foreach):
-    for ids in batches(20):
-        for model in models:
-            model.loss(ids).backward()
-            nn.utils.clip_grad_value_(model.parameters(), 0.1, foreach=foreach)
-            model.step()
-    same(*models)
-
-
 def test_gradients_may_be_accumulated_and_scaled(models):
     for a, b in zip(batches(30), batches(30, seed=1), strict=True):
         for model in models:
@@ -164,16 +157,6 @@ def test_mixed_precision_leaves_out_steps_that_are_not_finite(models):
     same(*models)
 
 
-def test_autocast(models):
-    for ids in batches(10):
-        for model in models:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = model.loss(ids)
-            loss.backward()
-            model.step()
-    same(*models)
-
-
 def test_a_closure():
     race = Race(sampled(V, D), **OPTIONS)
 
@@ -183,9 +166,8 @@ def test_a_closure():
         loss.backward()
         return loss.detach()
 
-    losses = [float(race.rows.step(closure)) for _ in range(3)]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] == pytest.approx(float(race.start[[1, 2]].square().sum()))
+    first, second = (float(race.rows.step(closure)) for _ in range(2))
+    assert second < first == pytest.approx(float(race.start[[1, 2]].square().sum()))
 
 
 def test_a_step_without_a_gradient_is_none_and_one_of_zeros_is_one():
@@ -249,11 +231,8 @@ def test_the_padding_row_stays_zero(module):
     tables = [TokenEmbedding(V, D, padding_idx=3) if module is TokenEmbedding else nn.Embedding(V, D, 3) for _ in "ab"]
     tables[1].load_state_dict(tables[0].state_dict())
     optimizers = [RowAdamW(tables[0], **OPTIONS), torch.optim.AdamW(tables[1].parameters(), **OPTIONS)]
-    for n, ids in enumerate(batches(20)):
-        for table, optimizer in zip(tables, optimizers, strict=True):
-            table(torch.cat([ids, torch.tensor([3, 3])])).backward(sampled(8, D, seed=n))
-            optimizer.step()
-            optimizer.zero_grad()
+    for table, optimizer in zip(tables, optimizers, strict=True):
+        train(table, optimizer, [torch.cat([ids, torch.tensor([3, 3])]) for ids in batches(20)])
     optimizers[0].flush()
     assert not tables[0].weight[3].any()
     torch.testing.assert_close(tables[0].weight, tables[1].weight, rtol=0, atol=2e-6)

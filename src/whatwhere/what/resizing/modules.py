@@ -271,7 +271,14 @@ class TrainedRows:
         chosen = torch.nonzero(~fixed)[:, 0]
         self._tables = tables
         self._were_trained = [table.tensor.requires_grad for table in tables]
-        self._rows = [_parametrized(table, chosen) for table in tables]
+        self._rows = []
+        for table in tables:  # is fixed, and computed from trained rows in each module that has it
+            rows = nn.Parameter(table.tensor.detach()[chosen].clone())
+            replaced = _RowsReplaced(chosen, rows)
+            table.tensor.requires_grad_(False)
+            for owner, name in table.owners:
+                parametrize.register_parametrization(owner, name, replaced)
+            self._rows.append(rows)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the rows of each table, for an optimizer."""
@@ -300,16 +307,6 @@ class TrainedRows:
     def __exit__(self, *_: object) -> None:
         """Merge the rows."""
         self.merge()
-
-
-def _parametrized(table: Table, ids: Int64[Tensor, " rows"]) -> nn.Parameter:
-    """Detach a table, and compute it from trained rows in each module that has it; return these rows."""
-    rows = nn.Parameter(table.tensor.detach()[ids].clone())
-    replaced = _RowsReplaced(ids, rows)
-    table.tensor.requires_grad_(False)
-    for owner, name in table.owners:
-        parametrize.register_parametrization(owner, name, replaced)
-    return rows
 
 
 def _require_whole_rows(table: Table) -> None:

@@ -163,10 +163,9 @@ class Rearrangement:
         return int(rows[0]) if len(rows) else None
 
     def apply(self, table: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
-        """Compute the new table, in the dtype of the old one; a bias is a table of one column.
+        """Compute the new table, in the dtype of the old one; ShapeError if it has other rows, or none that is finite.
 
-        Raises:
-            ShapeError: If it has another number of rows, or none that is finite.
+        A bias is a table of one column.
         """
         self._require_fit(table)
         flat = table.detach().reshape(self.rows, -1)
@@ -183,11 +182,7 @@ class Rearrangement:
         return new.reshape(-1, *table.shape[1:])
 
     def carry(self, state: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
-        """Rearrange optimizer state like the table; that of new rows is zero.
-
-        Raises:
-            ShapeError: If it has another number of rows.
-        """
+        """Rearrange optimizer state like the table, with zeros for new rows; ShapeError if it has other rows."""
         self._require_fit(state)
         return self._copied(state.detach().reshape(self.rows, -1)).reshape(-1, *state.shape[1:])
 

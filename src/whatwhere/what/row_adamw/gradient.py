@@ -84,9 +84,7 @@ def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size, r
 def coalesce(weight: Tensor, slots: GroupedSlots | None = None) -> RowGradient | None:
     """Coalesce the gradient of a table, where several lookups may have added a row twice; return it, None if dense.
 
-    Args:
-        weight: the table.
-        slots: those of the last lookup, by which its gradient is known without a look at the rows.
+    By the slots of the last lookup its gradient is known without a look at the rows.
     """
     gradient = weight.grad
     if gradient is None or not gradient.is_sparse:

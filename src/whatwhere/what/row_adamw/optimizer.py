@@ -45,11 +45,7 @@ class RowOptimizer(Optimizer, ABC, Generic[Table]):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the tables from their gradients: one step for each table that has one.
-
-        Raises:
-            SettingError: If a gradient is dense or not finite, or its rows were not read through the embedding.
-        """
+        """Take a step for each table with a gradient; SettingError if it is dense, not finite, or of unread rows."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -313,9 +309,13 @@ def _require_table(module: object) -> None:
             f"RowAdamW trains tables in memory, but the rows of this {type(module).__name__} are in a file.\n"
             "Use FileRowAdamW of whatwhere.what.file_table."
         )
-    weight = module.weight
+    weight: Any = module.weight
     if getattr(module, "sharding", None) is not None and weight.is_floating_point():
-        _require_shards(weight)
+        if len(weight.placements) != 1 or not weight.placements[0].is_shard(0) or weight.is_meta:
+            raise SettingError(
+                f"RowAdamW trains a table with values that is sharded by rows alone, but this one is "
+                f"{weight.placements} on {weight.device}.\nUse torch.optim.AdamW, or give it values first."
+            )
         return
     if own_rows(weight) is not weight:
         raise SettingError(
@@ -330,14 +330,6 @@ def _require_table(module: object) -> None:
     if weight.dim() != 2 or weight.numel() == 0 or weight.device.type == "meta":
         raise ShapeError(
             f"RowAdamW needs a table (vocab_size, dim) with values, but got {tuple(weight.shape)} on {weight.device}."
-        )
-
-
-def _require_shards(weight: Any) -> None:
-    if len(weight.placements) != 1 or not weight.placements[0].is_shard(0) or weight.is_meta:
-        raise SettingError(
-            f"RowAdamW trains a table with values that is sharded by rows alone, but this one is {weight.placements} "
-            f"on {weight.device}.\nUse torch.optim.AdamW, or give it values first."
         )
 
 
