@@ -1,11 +1,18 @@
 """Checks of settings, without PyTorch."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from inspect import signature
 from numbers import Real
+from typing import ParamSpec, TypeVar
 
 from whatwhere.errors import SettingError, ShapeError
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _ELSEWHERE = {
+    "vocab_size": "num_embeddings num_tokens n_vocab",
     "num_embeddings": "vocab_size num_tokens",
     "embedding_dim": "dim d_model n_embd hidden_size embed_dim",
     "dim": "embedding_dim d_model n_embd hidden_size embed_dim",
@@ -18,22 +25,55 @@ _ELSEWHERE = {
     "num_heads": "n_heads heads n_head nhead num_attention_heads",
     "causal": "is_causal",
     "dropout": "dropout_p attn_dropout",
-    "mask": "attn_mask attention_mask bias",
+    "mask": "attn_mask",
+    "queries": "positions position_ids seq_len",
+    "window": "window_size sliding_window",
 }
 """Names that an argument has in other libraries."""
+_VALUES = {
+    "mask": "..., of bool, True where a query may attend to a key: nn.MultiheadAttention has it the other way round."
+}
+_INSTEAD = {
+    "The softmax scale belongs to the layer: Where(..., scale=...).": "scale softmax_scale sm_scale scaling",
+    "The window belongs to the layer: Where(..., window=...).": "window window_size sliding_window local_window_size",
+    "Padding is in the positions: where.at(Positions.from_mask(mask)).": "attention_mask key_padding_mask padding_mask",
+    "A bias of the scores is a ScoreBias of the layer, such as ALiBi: Where(..., score=...).": "bias attn_bias"
+    " position_bias",
+    "Key heads may be fewer than query heads: leave it out.": "enable_gqa num_key_value_heads",
+    "Keys of a KV cache are in its layer: cache = where.cache().": "past_key_values past_key_value kv_cache use_cache",
+    "attention_with_lse returns the logarithm of the denominator; no call returns weights.": "return_lse need_weights"
+    " return_weights output_attentions",
+    "Pass dropout=0 outside of training.": "training",
+}
+_INSTEAD_OF_SETTINGS = {
+    "Causality is an argument of attention: here(q, k, v, causal=...).": "causal is_causal",
+    "Positions have no maximum here: leave it out.": "max_position_embeddings max_seq_len max_seq_length max_len",
+}
+"""What to do instead of passing some arguments of other libraries, to attention and to modules."""
 
 
-def refuse_names_of_others(owner: str, given: Collection[str], known: Collection[str]) -> None:
-    """Raise SettingError for an argument under the name that it has in other libraries, with the one that it has here.
+def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
+    """Make a method raise SettingError for an argument of other libraries, with what to pass or to do here."""
+    known = frozenset(signature(call).parameters)
 
-    Args:
-        given: names of the arguments that were passed.
-        known: names of the arguments that there are.
-    """
-    for name in given:
-        own = [mine for mine, others in _ELSEWHERE.items() if mine in known and name in others.split()]
-        if name not in known and own:
-            raise SettingError(f"{owner} has no argument {name!r}; it is called {own[0]} here.\nPass {own[0]}=...")
+    @wraps(call)
+    def checked(*given: P.args, **settings: P.kwargs) -> R:
+        for name in settings:
+            if name not in known:
+                owner = type(given[0]).__name__ if call.__name__ == "__init__" else call.__qualname__
+                instead = _INSTEAD_OF_SETTINGS if call.__name__ == "__init__" else _INSTEAD
+                _refuse_name_of_others(owner.removesuffix(".__call__"), name, known, instead)
+        return call(*given, **settings)
+
+    return checked
+
+
+def _refuse_name_of_others(owner: str, name: str, known: Collection[str], instead: Mapping[str, str]) -> None:
+    if own := [mine for mine, others in _ELSEWHERE.items() if mine in known and name in others.split()]:
+        value = _VALUES.get(own[0], "...")
+        raise SettingError(f"{owner} has no argument {name!r}; it is called {own[0]} here.\nPass {own[0]}={value}")
+    if ways := [way for way, others in instead.items() if name in others.split()]:
+        raise SettingError(f"{owner} has no argument {name!r}.\n{ways[0]}")
 
 
 def require_whole(owner: str, **sizes: int) -> None:

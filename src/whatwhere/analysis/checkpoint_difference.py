@@ -165,8 +165,8 @@ class Difference:
 
 
 def difference(
-    first: str | Path,
-    second: str | Path,
+    first: str | Path | Checkpoint,
+    second: str | Path | Checkpoint,
     *,
     table: str = "input",
     k: int = 10,
@@ -199,7 +199,10 @@ def difference(
         raise SettingError(
             f"a difference got k={k}, queries={queries} and rows={rows}, but needs 1 or more, 1 or more, and 0 or more."
         )
-    one, other = read(first, allow_pickle=allow_pickle), read(second, allow_pickle=allow_pickle)
+    one, other = (
+        source if isinstance(source, Checkpoint) else read(source, allow_pickle=allow_pickle)
+        for source in (first, second)
+    )
     tokens: TokensDifference | Missing
     positions: PositionsDifference | Missing
     others: Sequence[GroupDifference] | Missing
@@ -216,7 +219,7 @@ def difference(
     if isinstance(tokens, Missing) and isinstance(positions, Missing) and isinstance(configuration, Missing):
         raise CheckpointError(f"{first} and {second} have nothing that could be compared: {tokens.missing}.")
     sides = [
-        Side(str(path), source.format if isinstance(source, Checkpoint) else "configuration")
+        Side(str(source.path), source.format) if isinstance(source, Checkpoint) else Side(str(path), "configuration")
         for path, source in ((first, one), (second, other))
     ]
     return Difference(sides[0], sides[1], tokens, positions, others, configuration)

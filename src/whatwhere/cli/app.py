@@ -103,7 +103,21 @@ Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
 Run = Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")]
+Base = Annotated[
+    Path | None,
+    typer.Option(
+        parser=to_path,
+        help="Of an adapter of PEFT: folder or name of its base. Default: what it states, where that is here.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def on_base(path: Path, base: Path | None, *, allow_pickle: bool = False) -> Any:
+    """Return a path, or the adapter that it is, opened on its base."""
+    from whatwhere.models.checkpoint import Checkpoint
+
+    return path if base is None else Checkpoint.open(path, base=base, allow_pickle=allow_pickle)
 
 
 def to_paths(help: str, *names: str, **more: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from whatwhere.cli.app import READ, Model, Pickles, Printed, Run, command
+from whatwhere.cli.app import READ, Base, Model, Pickles, Printed, Run, command, on_base
 
 
 @command(READ)
@@ -13,6 +13,7 @@ def check(
     show_step: Any,
     strict: Annotated[bool, Option("--strict", help="Exit with 1 for notes too.")] = False,
     run: Run = None,
+    base: Base = None,
     allow_pickle: Pickles = False,
 ) -> Printed:
     """Check a model for contradictions and broken rows, one line for each: length, ties, special ids, tokens, rows.
@@ -30,6 +31,7 @@ def check(
     from whatwhere.analysis.lint import check as checked
     from whatwhere.report.lint import CheckRecord, headline, line, parts
 
-    found = checked(path, run=run, allow_pickle=allow_pickle, progress=show_step)
+    model = on_base(path, base, allow_pickle=allow_pickle)
+    found = checked(model, run=run, allow_pickle=allow_pickle, progress=show_step)
     record = CheckRecord(headline=headline(found), lines=[*map(line, found.findings)], **vars(found))
     return Printed(record, parts(record), digits=6, failed=found.failed(strict))

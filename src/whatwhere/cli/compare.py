@@ -5,11 +5,9 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +29,8 @@ from whatwhere.errors import MissingExtra, SettingError, WhatWhereError
 from whatwhere.report.section import Part, Section
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from whatwhere.comparison import Comparison, Task
     from whatwhere.comparison.experiment import Estimate
     from whatwhere.comparison.model import Build
@@ -295,8 +295,11 @@ def _varied(assignments: Sequence[str]) -> dict[str, list[str]]:
     return varied
 
 
-def make_executor(text: str) -> Executor:
+def make_executor(text: str) -> "Executor":
     """Return the executor that `--executor` names."""
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from multiprocessing import get_context
+
     name, _, number = text.partition(":")
     if name not in ("processes", "threads") or not number.isdecimal() or int(number) == 0:
         raise SettingError(

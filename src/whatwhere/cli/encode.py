@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from whatwhere.cli.app import LEARN, Printed, Run, command, complete_scheme, to_path, to_paths, whole_numbers
+from whatwhere.cli.app import (
+    LEARN,
+    Base,
+    Printed,
+    Run,
+    command,
+    complete_scheme,
+    on_base,
+    to_path,
+    to_paths,
+    whole_numbers,
+)
 from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.report.section import Table
 
@@ -34,6 +45,7 @@ def encode(
         Path | None, to_paths("Take tokenizer, trained rows and positions of a model or results folder.", "--from")
     ] = None,
     run: Run = None,
+    base: Base = None,
     scheme: Annotated[
         str | None,
         Option(
@@ -73,10 +85,10 @@ def encode(
             raise SettingError(f"encode got --from and {given[0]}, but with --from that is the model's own.\nOmit one.")
         from whatwhere.analysis.walkthrough import walk_model
 
-        walkthrough = walk_model(model, content, ids=numbers, run=run, scheme=scheme, seed=seed)
+        walkthrough = walk_model(on_base(model, base), content, ids=numbers, run=run, scheme=scheme, seed=seed)
     else:
-        if run is not None:
-            raise SettingError("--run names a run of a results folder.\nPass it too: --from whatwhere-demo.")
+        if run is not None or base is not None:
+            raise SettingError("--run and --base are of what --from names.\nPass it too, as in --from whatwhere-demo.")
         walkthrough = _walk(content, numbers, tokenizer, scheme or "sinusoidal", dim, heads, seed)
     saved = []
     if save is not None:
@@ -115,8 +127,8 @@ def _walk(
 
 @command(LEARN)
 def schemes(
-    bibtex: Annotated[bool, Option("--bibtex", help="Print the sources as BibTeX instead, each once.")] = False,
-) -> Printed | None:
+    bibtex: Annotated[bool, Option("--bibtex", help="Print the sources as BibTeX instead; JSON has them.")] = False,
+) -> Printed:
     """Print the catalogue of positional encodings: name, door, formula and properties of each.
 
     To cite them: whatwhere schemes --bibtex > schemes.bib
@@ -127,8 +139,8 @@ def schemes(
 
     rows = [describe(row) for row in catalogue.values()]
     if bibtex:
-        print("\n\n".join(dict.fromkeys(row.bibtex for row in rows)))
-        return None
+        text = "\n\n".join(dict.fromkeys(row.bibtex for row in rows))
+        return Printed(rows, [line or " " for line in text.split("\n")])
     header = ("scheme", "door", "formula", "learned", "relative", "up to", "used by")
     cells = []
     for row in rows:

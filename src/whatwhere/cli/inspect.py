@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from whatwhere.cli.app import READ, Model, Pickles, Printed, Run, Which, command, to_path, to_paths
+from whatwhere.cli.app import READ, Base, Model, Pickles, Printed, Run, Which, command, on_base, to_path, to_paths
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.report.section import Part, Section
 
@@ -23,6 +23,7 @@ def inspect(
     ] = None,
     report: Annotated[Path | None, to_paths("Also export the studio's page as one HTML file.")] = None,
     run: Run = None,
+    base: Base = None,
     text: Annotated[
         list[Path] | None,
         to_paths(
@@ -45,6 +46,8 @@ def inspect(
 
     Rows that a text reads of hashed n-grams: whatwhere inspect path/to/model --sections tables --text notes.txt
 
+    An adapter of PEFT: whatwhere inspect path/to/adapter --base path/to/model
+
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
     from whatwhere.analysis.inspection import check_sections, examine, opened
@@ -55,7 +58,7 @@ def inspect(
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     requested = check_sections(names)
     documents = tuple(map(read_text, text or ()))
-    checkpoint = opened(path, run, allow_pickle=allow_pickle)
+    checkpoint = opened(on_base(path, base, allow_pickle=allow_pickle), run, allow_pickle=allow_pickle)
     if documents and not any(table.kind == "hashed n-grams" for table in checkpoint.token_tables):
         raise SettingError(
             f"--text counts which rows of hashed n-grams a text reads, but {checkpoint.path} has no such table.\n"
@@ -76,6 +79,7 @@ def inspect(
     if report is not None:
         write_inspection(checkpoint, inspection, report, show_step)
     headline = texts.headline(inspection)
+    lines += [] if checkpoint.base is None else [f"Base of this adapter: {checkpoint.base}"]
     shown: list[Section | Part] = [Section("", inspection.path, [f"{headline}."]), *texts.sections(inspection), *lines]
     return Printed(texts.InspectionRecord(headline, **vars(inspection)), shown, digits=6, rows=rows)
 
@@ -89,12 +93,14 @@ def diff(
     sample: Annotated[int, Option(help="Tokens to sample, whose neighbors are compared.", min=1)] = 512,
     rows: Annotated[int, Option(help="Rows that moved most to list.", min=0)] = 10,
     table: Which = "input",
+    base: Base = None,
     seed: Annotated[int, Option(help="Random seed for sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
 ) -> Printed:
     """Compare the input layers of two checkpoints: token embeddings, nearest neighbors, positions, configurations.
 
-    Between two types it measures what a cast or a quantization changed. Two configurations alone are compared too.
+    Between two types it measures what a cast or a quantization changed, between a base and an adapter of it, what that
+    changes. Two configurations alone are compared too.
 
     Example: whatwhere diff path/to/model path/to/model.gguf
 
@@ -103,15 +109,9 @@ def diff(
     from whatwhere.analysis.checkpoint_difference import difference
     from whatwhere.report import difference as texts
 
-    options: dict[str, Any] = {
-        "table": table,
-        "k": k,
-        "queries": sample,
-        "rows": rows,
-        "seed": seed,
-        "allow_pickle": allow_pickle,
-    }
-    changes = difference(first, second, **options, progress=show_step)
+    other = on_base(second, base, allow_pickle=allow_pickle)
+    options: dict[str, Any] = {"table": table, "k": k, "queries": sample, "rows": rows, "seed": seed}
+    changes = difference(first, other, **options, allow_pickle=allow_pickle, progress=show_step)
     headline = texts.headline(changes)
     sides = [f"{name}  {side.path} ({side.format})" for name, side in (("A", changes.first), ("B", changes.second))]
     report: list[Section | Part] = [*sides, f"{headline}.", *texts.sections(changes)]

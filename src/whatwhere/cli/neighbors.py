@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from typer import Argument, Option
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import READ, Model, Pickles, Printed, Run, Which, command, to_paths, with_parameters
+from whatwhere.cli.app import (
+    READ,
+    Base,
+    Model,
+    Pickles,
+    Printed,
+    Run,
+    Which,
+    command,
+    on_base,
+    to_paths,
+    with_parameters,
+)
 from whatwhere.errors import SettingError
 from whatwhere.report.text import count
 
@@ -34,19 +46,15 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
         centered: Annotated[bool, Option("--centered", help="Subtract the mean embedding first.")] = False,
         table: Which = "input",
         run: Run = None,
+        base: Base = None,
         allow_pickle: Pickles = False,
         **own: Any,
     ) -> Printed:
         from whatwhere.report.tokens import found_rows
 
-        options = {
-            "centered": centered,
-            "table": table,
-            "run": run,
-            "allow_pickle": allow_pickle,
-            "progress": show_step,
-        }
-        result = search(path, options, **own)
+        model = on_base(path, base, allow_pickle=allow_pickle)
+        options = {"centered": centered, "table": table, "run": run, "allow_pickle": allow_pickle}
+        result = search(model, {**options, "progress": show_step}, **own)
         return Printed(result, found_rows(result))
 
     path, show_step, *options, _ = signature(run).parameters.values()
@@ -132,6 +140,7 @@ def draw(
     seed: Annotated[int, Option(help="Random seed.", min=0)] = 0,
     table: Which = "input",
     run: Run = None,
+    base: Base = None,
     allow_pickle: Pickles = False,
 ) -> Printed:
     """Project the token embeddings onto a plane, and measure how many nearest neighbors the map keeps.
@@ -153,7 +162,7 @@ def draw(
     from whatwhere.models.checkpoint.lookup import read_table
     from whatwhere.report.tokens import MapFacts, describe, map_points, map_text
 
-    checkpoint = open_run(path, table, run, allow_pickle)
+    checkpoint = open_run(on_base(path, base, allow_pickle=allow_pickle), table, run, allow_pickle)
     _check_targets(out, tsv, checkpoint)
     show_step("reading")
     source = read_table(checkpoint, table)

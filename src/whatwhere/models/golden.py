@@ -82,18 +82,9 @@ class Golden:
 
 
 def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bool = False) -> Golden:
-    """Write the golden vectors of a model.
+    """Write the golden vectors of a model, or of its description alone, without learned numbers; return what they are.
 
-    Args:
-        source: the model, or the description of its configuration alone, which has no learned numbers: both as
-            `ww.read` returns them.
-        force: replace an existing folder of golden vectors.
-
-    Returns:
-        What was written.
-
-    Raises:
-        CheckpointError: If the folder exists, or cannot be written; or a learned table has the wrong shape.
+    `force` replaces an existing folder of golden vectors.
     """
     from safetensors.numpy import save
 
@@ -333,12 +324,7 @@ def verify(
 
 
 def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
-    """Read golden vectors, and check that their numbers are those that were written.
-
-    Raises:
-        CheckpointError: If it cannot be read, has another format or version, or was changed.
-        SettingError: If a number is of no type that can be compared.
-    """
+    """Read golden vectors, and check that their numbers are those that were written."""
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise CheckpointError(f"{folder} has no {RECORD}.\nPass a folder that whatwhere golden has written.")

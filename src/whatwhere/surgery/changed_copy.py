@@ -54,7 +54,7 @@ class ChangedCopy:
         path = locate(path)
         path = path.parent if path.name.endswith(INDEX) else path
         self.path, self.out, self.force = path, Path(out), force
-        self.checkpoint = Checkpoint.open(path) if source is None else source
+        self.checkpoint = Checkpoint.open(path, base="") if source is None else source
         self.folder: Path | None = path if path.is_dir() else None
         inputs = list(dict.fromkeys(entry.file for entry in self.checkpoint.tensors.values()))
         require_writable_output(self.out, [path, *inputs], force)

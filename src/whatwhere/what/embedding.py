@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.fx import Proxy
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_positive, require_whole
+from whatwhere.checks import answers_names_of_others, require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
@@ -91,6 +91,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
     sharding: Literal["vocabulary", "owners"] | None = None  # of a table that reads its process's rows (parallel)
     embed_scale: float = _EmbedScale()  # type: ignore[assignment]  # `factor` as a number, as adapters read it (PEFT)
 
+    @answers_names_of_others
     def __init__(
         self,
         num_embeddings: int,

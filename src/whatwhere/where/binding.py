@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from whatwhere.checks import require_positive, require_whole
+from whatwhere.checks import answers_names_of_others, require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
@@ -85,6 +85,7 @@ class Where(nn.Module):
         Window(512)
     """
 
+    @answers_names_of_others
     def __init__(
         self,
         *schemes: Scheme,
@@ -129,6 +130,7 @@ class Where(nn.Module):
             raise SettingError(f"Where got sink={sink!r}, but needs a Sink.\nPass Sink(num_heads=...).")
         self.sink: Sink | None = sink
 
+    @answers_names_of_others
     def at(
         self, queries: PositionsLike, keys: PositionsLike | None = None, *, regime_length: int | None = None
     ) -> "Here":
@@ -341,6 +343,7 @@ class Here:
             )
         return summed(x, self._cache.encoding(scheme), own)
 
+    @answers_names_of_others
     def __call__(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
@@ -375,6 +378,7 @@ class Here:
         q, k = self.query_key(q, k, increments=increments)
         return self.attention(q, k, v, causal=causal, mask=mask, gates=gates, dropout=dropout, engine=engine)
 
+    @answers_names_of_others
     def query_key(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
@@ -425,6 +429,7 @@ class Here:
         scheme = self.where.query_key
         return scheme.increments(x) if isinstance(scheme, RotationByContent) else None
 
+    @answers_names_of_others
     def attention(
         self,
         q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
@@ -458,6 +463,7 @@ class Here:
         y = attention(*tensors, scale=scale, sink=sink, dropout=dropout, engine=engine)
         return _of_values(y, v)
 
+    @answers_names_of_others
     def attention_with_lse(
         self,
         q: Float[Tensor, "batch mapped_heads queries mapped_dim"],

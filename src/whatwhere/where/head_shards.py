@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from functools import wraps
-from inspect import signature
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import nn
 
-from whatwhere.checks import refuse_names_of_others, require_positive
+from whatwhere.checks import answers_names_of_others, require_positive
 from whatwhere.errors import SettingError, ShapeError
 
 M = TypeVar("M", bound="OfHeads")
@@ -26,16 +24,8 @@ class WithSettings(nn.Module):
     def __init_subclass__(cls) -> None:
         """Answer arguments under names of other libraries with those that they have here."""
         super().__init_subclass__()
-        if (init := vars(cls).get("__init__")) is None:
-            return
-        known = signature(init).parameters
-
-        @wraps(init)
-        def checked(self: "WithSettings", *given: Any, **settings: Any) -> None:
-            refuse_names_of_others(type(self).__name__, settings, known)
-            init(self, *given, **settings)
-
-        setattr(cls, "__init__", checked)  # noqa: B010 (mypy refuses the assignment)
+        if (init := vars(cls).get("__init__")) is not None:
+            setattr(cls, "__init__", answers_names_of_others(init))  # noqa: B010 (mypy refuses the assignment)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from whatwhere.checks import answers_names_of_others
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position.positions import PositionsLike, as_positions
 from whatwhere.tensor_checks import require_ids
@@ -39,6 +40,7 @@ class InputLayer(nn.Module):
 
     __call__: Callable[..., Tensor]  # nn.Module returns Any
 
+    @answers_names_of_others
     def __init__(
         self,
         vocab_size: int,

@@ -293,60 +293,98 @@ def test_model2vec_that_contradicts_itself(tmp_path: Path) -> None:
 # Adapters of PEFT
 
 
-def adapted(path: Path, **settings: Any) -> tuple[Any, Path]:
+def adapted(path: Path, tied: bool = False, kept: bool | str = False, **settings: Any) -> tuple[Any, Path]:
     """Save an adapter with random changes of a tiny Llama, and return the adapted model."""
     import peft
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     sizes = {"vocab_size": ROWS, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "pad_token_id": 0}
-    config = LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)
-    base = LlamaForCausalLM(config)
-    base.save_pretrained(path / "base")
-    kept = settings.pop("save_embedding_layers", True)
+    config = LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=tied)
+    LlamaForCausalLM(config).save_pretrained(path / "base")
     kind = settings.pop("kind", "LoraConfig")
     model = peft.get_peft_model(LlamaForCausalLM.from_pretrained(path / "base"), getattr(peft, kind)(**settings))
     for name, parameter in model.named_parameters():
         if any(part in name for part in ("lora_", "trainable_tokens_delta", "modules_to_save")):
             parameter.data.normal_()
     model.save_pretrained(path / "adapter", save_embedding_layers=kept)
-    for name in ("base", "adapter"):
-        (path / name / "tokenizer.json").write_bytes(tokenizer(WORDS))
+    (path / "base" / "tokenizer.json").write_bytes(tokenizer(WORDS))
     return model, path / "adapter"
 
 
 BOTH = ["embed_tokens", "lm_head"]
+LORA = {"target_modules": ["embed_tokens"], "r": 3, "lora_alpha": 5}
+
+
+ADAPTERS: list[dict[str, Any]] = [
+    {"target_modules": BOTH, "r": 3, "lora_alpha": 5},
+    {"target_modules": BOTH, "r": 4, "lora_alpha": 5, "use_rslora": True},
+    {"target_modules": BOTH, "r": 4, "rank_pattern": {"embed_tokens": 2}, "alpha_pattern": {"^lm_head": 3}},
+    {"target_modules": [*BOTH, "q_proj"], "r": 4, "alpha_pattern": {"model.embed_tokens": 3}},
+    {"target_modules": ["q_proj"], "modules_to_save": BOTH},
+    {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 1], "lm_head": [2]}},
+    {"kind": "TrainableTokensConfig", "token_indices": [6, 0, 3], "target_modules": BOTH},
+    {"kind": "TrainableTokensConfig", "token_indices": [6, 0], "tied": True},
+    {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 1]}, "tied": True},
+    {"ensure_weight_tying": True, "tied": True, **LORA},
+    {"target_modules": ["q_proj"], "modules_to_save": BOTH[:1], "ensure_weight_tying": True, "tied": True},
+]  # fmt: skip
+FORMS = ("base named", "tables in it", "whole")
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"target_modules": BOTH, "r": 3, "lora_alpha": 5},
-        {"target_modules": BOTH, "r": 4, "lora_alpha": 5, "use_rslora": True},
-        {"target_modules": BOTH, "r": 4, "rank_pattern": {"embed_tokens": 2}, "alpha_pattern": {"^lm_head": 3}},
-        {"target_modules": BOTH, "r": 4, "alpha_pattern": {"model.embed_tokens": 3}},
-        {"target_modules": ["q_proj"], "modules_to_save": BOTH},
-        {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 1], "lm_head": [2]}},
-        {"kind": "TrainableTokensConfig", "token_indices": [6, 0, 3], "target_modules": BOTH},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("form", ["adapter", "whole"])
+    ("settings", "form"),
+    [*((one, "base beside it") for one in ADAPTERS), *((one, form) for one in ADAPTERS[::4] for form in FORMS)],
+)
 def test_adapters_are_merged_as_peft_merges_them(tmp_path: Path, settings: dict[str, Any], form: str) -> None:
-    model, path = adapted(tmp_path, **settings)
+    ties = settings.get("tied", False)
+    kept = form == "tables in it" and not ties  # which PEFT itself fails to save
+    model, path = adapted(tmp_path, kept=kept, **settings)
+    base = tmp_path / "base"
     if form == "whole":  # the state of the whole model, with the name of the adapter in its names
-        save_file({name: one.clone() for name, one in model.state_dict().items()}, path / "adapter_model.safetensors")
-    merged = model.merge_and_unload()
-    checkpoint = Checkpoint.open(path)
-    with pytest.raises(CheckpointError, match="merge_and_unload"):  # it is read, and not changed
-        resize_checkpoint(path, tmp_path / "out", vocab_size=9)
-    tables = {"input": merged.get_input_embeddings().weight, "output": merged.lm_head.weight}
-    for name, right in zip((checkpoint.token_table, checkpoint.output_projection), tables.values(), strict=True):
-        assert_allclose(checkpoint.array(name), right.detach().numpy(), rtol=1e-5, atol=1e-6)
-        assert_allclose(checkpoint.array(name, [6, 0, 5]), right.detach().numpy()[[6, 0, 5]], rtol=1e-5, atol=1e-6)
-    assert not any("lora_" in name or "delta" in name for name in checkpoint.tensors if "layers" not in name)
-    before = Checkpoint.open(tmp_path / "base").array("model.embed_tokens.weight")
-    after, found = tables["input"].detach().numpy(), difference(tmp_path / "base", path)
-    assert found.tokens.rows.equal == int((before == after).all(1).sum()) < ROWS
+        save_file(
+            {name: one.contiguous().clone() for name, one in model.state_dict().items()},
+            path / "adapter_model.safetensors",
+        )
+    if form == "base named":
+        base = base.rename(tmp_path / "moved")
+    checkpoint = ww.read(path, base=base if form == "base named" else None)
+    assert checkpoint.base == base
+    if "modules_to_save" not in settings:
+        with pytest.raises(CheckpointError, match="merge_and_unload"):  # it is read, and not changed
+            resize_checkpoint(path, tmp_path / "out", vocab_size=9)
+    with torch.no_grad():
+        rows = model.get_input_embeddings()(torch.arange(ROWS)).numpy()
+        logits = model.get_output_embeddings()(torch.eye(8)).T.numpy()
+    output = checkpoint.output_projection or checkpoint.token_table
+    for name, own in ((checkpoint.token_table, rows), (output, logits)):
+        assert_allclose(checkpoint.array(name), own, rtol=1e-5, atol=1e-6)
+        assert_allclose(checkpoint.array(name, [6, 0, 5]), own[[6, 0, 5]], rtol=1e-5, atol=1e-6)
+    before, found = Checkpoint.open(base).array("model.embed_tokens.weight"), difference(base, checkpoint)
+    assert found.tokens.rows.equal == int((before == rows).all(1).sum()) < ROWS
+    right = {
+        f"{name}.weight": one.weight for name, one in model.merge_and_unload().named_modules() if hasattr(one, "weight")
+    }
+    assert checkpoint.tied is ties
+    assert set(checkpoint.tensors) - {"lm_head.weight"} == set(right) - {"lm_head.weight"}
+    for name in set(right) - {"model.embed_tokens.weight", "lm_head.weight"}:  # a tied one PEFT changes twice
+        assert_allclose(checkpoint.array(name), right[name].detach(), rtol=1e-5, atol=1e-6)
+    assert checkpoint.words[1:3] == ["cat", "sat"]
+
+
+@pytest.mark.parametrize("settings", [LORA, {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}])
+def test_a_tied_table_that_is_changed_for_reading_alone_is_no_output_projection(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """PEFT computes logits by the rows of the base, until it merges."""
+    model, path = adapted(tmp_path, tied=True, **settings)
+    rows = Checkpoint.open(path).array("model.embed_tokens.weight")
+    assert_allclose(rows, model.get_input_embeddings()(torch.arange(ROWS)).detach(), rtol=1e-5, atol=1e-6)
+    logits = model.lm_head(torch.eye(8)).T.detach().numpy()
+    assert np.abs(logits - rows).max() > 0.1
+    assert ww.neighbors(path, "cat").rows == ROWS
+    with pytest.raises(CheckpointError, match="is tied to"):
+        ww.neighbors(path, "cat", table="output")
 
 
 @pytest.mark.parametrize(
@@ -354,7 +392,7 @@ def test_adapters_are_merged_as_peft_merges_them(tmp_path: Path, settings: dict[
     [
         ({"use_dora": True}, {}, "lora_magnitude_vector"),
         ({"alpha_pattern": {"embed_tok.*": 3}}, {}, "pattern"),
-        ({"kind": "LoHaConfig", "target_modules": ["lm_head"]}, {}, "whose tables are not in it"),
+        ({"kind": "LoHaConfig", "target_modules": ["lm_head"]}, {}, "hada_w1_a"),
         ({"r": 4}, None, "adapter_config"),
         ({"r": 4}, {"r": 5}, "its configuration"),
         ({"kind": "TrainableTokensConfig", "token_indices": [6, 0]}, {"token_indices": [6, 7]}, "its configuration"),
@@ -370,8 +408,9 @@ def test_adapters_that_are_not_understood_are_refused(
         file.unlink()
     else:
         file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    checkpoint = ww.read(path, base=tmp_path / "base")
     with pytest.raises(CheckpointError, match=why):
-        ww.neighbors(path, "cat")
+        checkpoint.array("lm_head.weight" if "LoHa" in str(settings) else "model.embed_tokens.weight")
 
 
 @pytest.mark.parametrize(
@@ -383,10 +422,25 @@ def test_adapters_that_are_not_understood_are_refused(
     ],
 )  # fmt: skip
 def test_adapters_without_their_base_name_it(tmp_path: Path, settings: dict[str, Any]) -> None:
-    _, path = adapted(tmp_path, save_embedding_layers=False, **settings)
-    base = str(tmp_path / "base")
+    _, path = adapted(tmp_path, **settings)
+    base, moved = str(tmp_path / "base"), (tmp_path / "base").rename(tmp_path / "moved")
     for read in (lambda: ww.neighbors(path, "cat"), lambda: resize_checkpoint(path, tmp_path / "o", vocab_size=9),
-                 lambda: difference(base, path)):  # fmt: skip
+                 lambda: difference(moved, path)):  # fmt: skip
         with pytest.raises(WhatWhereError, match=base):
             read()
     assert base in str(ww.inspect(path).norms)
+    assert ww.read(path, base=moved).token_table == "model.embed_tokens.weight"
+
+
+def test_what_is_no_base_is_refused(tmp_path: Path) -> None:
+    """A different model, one of a different size, an adapter, and anything of a model that is no adapter."""
+    _, path = adapted(tmp_path, **LORA)
+    other = folder(tmp_path / "other", {"wte.weight": torch.ones(ROWS, 8)})
+    with pytest.raises(CheckpointError, match="Pass the base on which it was trained"):
+        ww.read(path, base=other)
+    larger = folder(tmp_path / "larger", {f"{TABLE}.weight": torch.ones(ROWS + 1, 8)})
+    with pytest.raises(CheckpointError, match="do not fit"):
+        ww.neighbors(ww.read(path, base=larger), "cat")
+    for adapter, base, message in ((path, path, "no adapter can be read on it"), (other, path, "not an adapter")):
+        with pytest.raises(CheckpointError, match=message):
+            ww.read(adapter, base=base)

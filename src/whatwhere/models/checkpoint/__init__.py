@@ -22,12 +22,22 @@ def read(source: Json | HasDict, *, part: str | None = None, like: str | None = 
 
 @overload
 def read(
-    source: str | Path, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
+    source: str | Path,
+    *,
+    base: str | Path | None = None,
+    part: str | None = None,
+    like: str | None = None,
+    allow_pickle: bool = False,
 ) -> Checkpoint | Any: ...  # a Description of a configuration alone, which its path does not tell
 
 
 def read(
-    source: Config, *, part: str | None = None, like: str | None = None, allow_pickle: bool = False
+    source: Config,
+    *,
+    base: str | Path | None = None,
+    part: str | None = None,
+    like: str | None = None,
+    allow_pickle: bool = False,
 ) -> Checkpoint | Description:
     """Read a model from its files, or its tokens and positions from its configuration alone.
 
@@ -37,6 +47,7 @@ def read(
         source: the path of a file or folder, of any format that Checkpoint reads; a name at huggingface.co, such as
             openai-community/gpt2 or openai-community/gpt2@main, of which only the requested bytes are read; or a
             Hugging Face configuration, as a dictionary or an object.
+        base: of an adapter of PEFT, as in `Checkpoint.open`.
         part, like: of the configuration, as in `from_huggingface`.
         allow_pickle: read pickles of PyTorch too. Pass True only where you trust the author.
 
@@ -55,7 +66,7 @@ def read(
     """
     if isinstance(source, str | Path):
         if has_tensors(source):
-            return Checkpoint.open(source, allow_pickle=allow_pickle, part=part, like=like)
+            return Checkpoint.open(source, base=base, allow_pickle=allow_pickle, part=part, like=like)
         source = locate(source)
     return from_huggingface(source, part=part, like=like)
 

@@ -15,7 +15,15 @@ from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks, rows_at_a_time
 from whatwhere.models.checkpoint.base import Combined, Contents, Entry, Rows, checked_rows
-from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec, quantized
+from whatwhere.models.checkpoint.combined import (
+    MERGE,
+    PASS_BASE,
+    adapted,
+    adapter_settings,
+    model2vec,
+    quantized,
+    stated_base,
+)
 from whatwhere.models.checkpoint.folder import CONFIG, RESULTS_FORMAT, TABLE, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
@@ -35,6 +43,8 @@ Layout = Literal["interleaved", "half"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
 LAYOUT_KEY = "whatwhere.rotary_layout"
 """Key of a header's metadata: the layout of rotary pairs, if it is not that of the model type."""
+_FORMATS = ("safetensors", "folder", "pickle")
+"""Those in which a tensor may be stored in parts."""
 
 
 @final
@@ -59,6 +69,7 @@ class Checkpoint:
         metadata: the rest of the header: metadata of safetensors, keys of GGUF, results.json of a comparison.
         tensors: name -> Entry(name, shape, dtype, bytes, file); one that is stored in parts has one entry.
         adapter: "an adapter of" and the name of its base, for an adapter of PEFT; "" for a model.
+        base: the folder of the base on which an adapter is read; None where that is not known.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -76,16 +87,25 @@ class Checkpoint:
         self.metadata = contents.metadata
         self.tensors: Mapping[str, Entry] = MappingProxyType(contents.entries)
         self.adapter = contents.adapter
+        self.base: Path | None = None
         self._contents, self._part, self._like = contents, part, like
 
     @classmethod
     def open(
-        cls, path: str | Path, *, allow_pickle: bool = False, part: str | None = None, like: str | None = None
+        cls,
+        path: str | Path,
+        *,
+        base: str | Path | None = None,
+        allow_pickle: bool = False,
+        part: str | None = None,
+        like: str | None = None,
     ) -> "Checkpoint":
         """Open a file or folder.
 
         Args:
             path: of a file or folder, or a name at huggingface.co, such as openai-community/gpt2@main.
+            base: of an adapter of PEFT: its base, likewise. None is the one that its configuration states, where that
+                is a folder here, beside it, or in the cache of Hugging Face; "" opens the adapter alone.
             allow_pickle: read pickles too, by torch.load(weights_only=True, mmap=True). Pass True only if you trust the
                 author.
             part, like: of the `description`, as in `from_huggingface`.
@@ -95,18 +115,34 @@ class Checkpoint:
 
         Raises:
             CheckpointError: If it cannot be read, is damaged, or its format is not supported; or it is a pickle, and
-                `allow_pickle` is not set.
+                `allow_pickle` is not set; or it is not an adapter of the base.
         """
+        below: Checkpoint | None = None
         try:
             path = locate(path)
             contents = open_contents(path, allow_pickle)
-            if contents.format in ("safetensors", "folder", "pickle"):
-                contents = adapted(model2vec(quantized(contents)), path)
+            if contents.format in _FORMATS:
+                contents = model2vec(quantized(contents))
+                if (settings := adapter_settings(contents, path)) is not None:
+                    at = _base_beside(path, stated_base(settings)) if base is None else base
+                    below = cls.open(at, base="", allow_pickle=allow_pickle) if at else None
+                    contents = adapted(contents, settings, *(() if below is None else below._as_base()))
+            if base and not contents.adapter:
+                raise CheckpointError(f"{path} is a model, not an adapter, so it has no base.\nLeave the base out.")
         except OSError as problem:  # of folders; File raises CheckpointError by itself
             raise CheckpointError(
                 f"{path} cannot be read: {problem.strerror}.\nPass a folder that you may read."
             ) from None
-        return cls(path, contents, part=part, like=like)
+        opened = cls(path, contents, part=part, like=like)
+        opened.base = None if below is None else below.path
+        return opened
+
+    def _as_base(self) -> tuple[Contents, str | None]:
+        """Return what an adapter is read on: the contents, and the table that is the output projection too."""
+        if self.adapter or self.format not in _FORMATS:
+            what = self.adapter or f"{self.format}, whose names of tensors are others"
+            raise CheckpointError(f"{self.path} is {what}, so no adapter can be read on it.\n{MERGE}")
+        return self._contents, self.token_table if self.output_projection is None and self.tied else None
 
     @classmethod
     def of_configuration(cls, path: str | Path) -> "Checkpoint":
@@ -121,13 +157,7 @@ class Checkpoint:
         return [name.removesuffix(end) for name in self.tensors if name.endswith(end) and self.format == RESULTS_FORMAT]
 
     def run(self, name: str) -> "Checkpoint":
-        """Return the model of one run of a comparison, with the names of its own tensors.
-
-        Args:
-            name: of the run, such as "rotary-0".
-
-        Returns:
-            A checkpoint of the format "run".
+        """Return the model of one run of a comparison, such as "rotary-0", with the names of its own tensors.
 
         Raises:
             CheckpointError: If there is no such run.
@@ -166,25 +196,12 @@ class Checkpoint:
         return entry.array(checked_rows(entry, rows))
 
     def tensor(self, name: str | None, rows: Rows = None) -> "Tensor":
-        """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 if torch does not have it.
-
-        Args:
-            name, rows: as in `array`.
-
-        Returns:
-            A new tensor on the CPU.
-
-        Raises:
-            CheckpointError, TokenError, MissingExtra: As `array` raises them.
-        """
+        """Read what `array` reads as a torch tensor of the stored type; float32 if torch does not have it."""
         entry = self.entry(name)
         return entry.tensor(checked_rows(entry, rows))
 
     def entry(self, name: str | None) -> Entry:
         """Return the name, shape, type and size of a tensor.
-
-        Args:
-            name: one of `tensors`.
 
         Raises:
             CheckpointError: If there is no such tensor; the message suggests a similar name.
@@ -221,7 +238,7 @@ class Checkpoint:
         """Return the error that no token table was found; of an adapter it names the base."""
         if not self.adapter:
             return CheckpointError(f"{self.path} has no tensor that is known as a token table.\n{way_out}")
-        return CheckpointError(f"{self.path} is {self.adapter}, whose tables are not in it.\n{MERGE}")
+        return CheckpointError(f"{self.path} is {self.adapter}, whose tables are not in it.\n{PASS_BASE}")
 
     @cached_property
     def words(self) -> list[str] | None:
@@ -348,12 +365,6 @@ class Checkpoint:
         """Build one Where for each layer from the configuration, as `description.wheres` does; learned tables are new.
 
         `whatwhere.load_where` builds one layer's with the learned tables of the files.
-
-        Args:
-            device, dtype: of learned tables.
-
-        Raises:
-            CheckpointError, SettingError: As `description` and `Description.wheres` raise them.
         """
         return self.description.wheres(device, dtype)
 
@@ -410,3 +421,10 @@ class Checkpoint:
             )
         except MissingExtra:
             return None
+
+
+def _base_beside(path: Path, stated: str) -> Path | None:
+    """Return the folder of the base that an adapter states: a file sends no request to huggingface.co by naming one."""
+    folder = path.absolute() if path.is_dir() else path.absolute().parent
+    places = (Path(stated), folder / stated, folder.parent / Path(stated).name, locate(stated, online=False))
+    return next((each for each in places if stated and each.is_dir() and not each.samefile(folder)), None)

@@ -7,7 +7,7 @@ read as rows.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, prod
@@ -20,10 +20,14 @@ from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
 from whatwhere.models.checkpoint.files import is_whole_number, parse_json, read_json
+from whatwhere.models.checkpoint.names import OUTPUT_PROJECTIONS, TOKENS
 from whatwhere.models.configuration.keys import Json
 from whatwhere.what.token_ids import nested_configs
 
-MERGE = "Pass the base, or merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
+MERGE = "Merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
+PASS_BASE = (
+    f"To read it pass its base, --base FOLDER, or base=FOLDER in Python. To change it: {MERGE[0].lower()}{MERGE[1:]}"
+)
 _MOST = 1 << 30
 """Numbers of a table behind a mapping, of which a small file could claim any number."""
 _CONFIG, _MAX_CONFIG_BYTES = "adapter_config.json", 10_000_000
@@ -103,34 +107,119 @@ def model2vec(contents: Contents) -> Contents:
 # of rank-stabilized LoRA. Trainable tokens replace rows. A module that is saved whole replaces its base.
 
 
-def adapted(contents: Contents, path: Path) -> Contents:
-    """Return contents of an adapter with the tables that it makes of a base in the same file; others unchanged."""
+def adapter_settings(contents: Contents, path: Path) -> Json | None:
+    """Return the configuration of an adapter, which may be empty; None of a model."""
     if not any(_MARK.search(name) or name.startswith(_PREFIX) for name in contents.entries):
-        return contents
+        return None
     config = (path if path.is_dir() else path.parent) / _CONFIG
-    settings = read_json(config, _MAX_CONFIG_BYTES) if config.is_file() else {}
-    modules: dict[str, dict[str, Entry]] = {}
-    for name in contents.entries:
-        if (match := _BASE.match(name)) is not None:
-            modules[match[1]] = {}
+    return read_json(config, _MAX_CONFIG_BYTES) if config.is_file() else {}
+
+
+def stated_base(settings: Json) -> str:
+    """Return the name or path of the base that PEFT, or MLX, states; "" where none is."""
+    base = settings.get("base_model_name_or_path", settings.get("model"))
+    return base if isinstance(base, str) else ""
+
+
+def adapted(contents: Contents, settings: Json, base: Contents | None = None, tied: str | None = None) -> Contents:
+    """Return the contents of an adapter, or of its base where it is known, with the tables that the two make.
+
+    A base may be in the same file; `tied` is the table of `base` that is its output projection too.
+    """
+    known = _Modules(contents, base, tied)
+    parts: dict[str, dict[str, Entry]] = {}
     for name, entry in contents.entries.items():
+        if (module := known.module_of(name)) is not None:
+            parts.setdefault(module, {})[name[len(module) + 1 :]] = entry
+    found: dict[str, Entry] = {}
+    for module, own in parts.items():
+        target, stored = known.target(module)
+        if stored is not None and not any(_is_base(end) for end in own):
+            own["base_layer.weight"] = stored
+        weights = {end: entry for end, entry in own.items() if not end.endswith("bias")}
+        if weights.keys() != {"base_layer.weight"}:
+            found[target] = _merged(module, target, weights, settings)
+        if base is not None and len(own) > len(weights):
+            found |= _biases(target, [own[end] for end in own if end not in weights], base)
+    title = (
+        f"an adapter of {quoted(name)}" if (name := stated_base(settings)) else "an adapter, whose base is not stated"
+    )
+    if base is None:
+        combined = {name: one for name, one in found.items() if isinstance(one, Combined)}
+        return replace(with_combined(contents, combined), adapter=title)
+    known.require_tables(title)
+    table = found.get(tied or "")
+    if isinstance(table, Combined) and known.output not in found and not any("tokens_delta" in p for p in table.parts):
+        found[known.output] = _untied(known.output, table)  # PEFT changes trained tokens in both
+    left = {name: one for name, one in contents.entries.items() if known.module_of(name) is None}
+    return replace(
+        base,
+        entries={**base.entries, **found, **left},
+        words=lambda: contents.words() or base.words(),
+        tokenizer=lambda: base.tokenizer() if isinstance(own := contents.tokenizer(), str) else own,
+        config=contents.config or base.config,
+        adapter=title,
+    )
+
+
+def _is_base(end: str) -> bool:
+    return end == "weight" or _BASE.match(f"m.{end}") is not None
+
+
+class _Modules:
+    """The modules that an adapter changes: their names in its file, and those of their weights in the base."""
+
+    def __init__(self, contents: Contents, base: Contents | None, tied: str | None) -> None:
+        self.entries, self.base, self.tied = contents.entries, base, tied
+        self.in_file = {match[1] for name in contents.entries if (match := _BASE.match(name)) is not None}
+        self.output = OUTPUT_PROJECTIONS[0]
+        self.by_end: dict[str, str | None] = {}  # None where several have it
+        for name in {} if base is None else base.entries:
+            for end in _ends(name):
+                self.by_end[end] = name if self.by_end.get(end, name) == name else None
+
+    def module_of(self, name: str) -> str | None:
+        """Return the module that a tensor of the adapter belongs to."""
         begins = [name[: dot.start()] for dot in re.finditer(r"\.", name)]
-        if (module := next((begin for begin in begins if begin in modules), None)) is not None:
-            modules[module][name[len(module) + 1 :]] = entry
-    found = {f"{name}.weight": _merged(name, own, settings) for name, own in modules.items()}
-    base = settings.get("base_model_name_or_path", settings.get("model"))  # of PEFT, and of MLX
-    of = f"an adapter of {quoted(base)}" if isinstance(base, str) and base else "an adapter, whose base is not stated"
-    return replace(with_combined(contents, found), adapter=of)
+        return next((begin for begin in begins[::-1] if any(self.target(begin))), None)
+
+    def target(self, module: str) -> tuple[str, Entry | None]:
+        """Return the name of a module's weight, and that weight in the base; "" and None of no module."""
+        weight = f"{module.removeprefix(_PREFIX)}.weight"
+        if self.base is not None:
+            exact = [weight, self.by_end.get(weight), *_ends(weight)]
+            if (name := next((name for name in exact if name in self.base.entries), None)) is not None:
+                return name, self.base.entries[name]
+            if self.tied is not None and f".{weight}".endswith(tuple(f".{end}" for end in OUTPUT_PROJECTIONS)):
+                self.output = weight
+                return weight, self.base.entries[self.tied]
+        return (f"{module}.weight", None) if module in self.in_file else ("", None)
+
+    def require_tables(self, title: str) -> None:
+        """Raise CheckpointError if the base does not have the tables, or nothing, of what the adapter changes."""
+        outside = [name for name in self.entries if name.startswith(_PREFIX) and self.module_of(name) is None]
+        tables = tuple(f".{end.removesuffix('.weight')}." for end in (*TOKENS, *OUTPUT_PROJECTIONS))
+        wrong = [name for name in outside if any(end in name for end in tables)]
+        if wrong := wrong or (outside if len(outside) == len(self.entries) else []):
+            raise CheckpointError(
+                f"{quoted(wrong[0])} of {title} changes a module that its base does not have.\n"
+                "Pass the base on which it was trained."
+            )
 
 
-def _merged(module: str, own: Mapping[str, Entry], settings: Json) -> Combined:
+def _ends(name: str) -> list[str]:
+    return [name, *(name[dot.end() :] for dot in re.finditer(r"\.", name))]
+
+
+def _merged(module: str, name: str, own: Mapping[str, Entry], settings: Json) -> Entry:
     """Return the weight of a module: its base with what the adapter changes, or the one that is saved whole."""
-    name = f"{module}.weight"
-    parts = [entry for end, entry in own.items() if not end.endswith("bias")]
     whole = [end for end in own if end.startswith("modules_to_save.") and end.endswith(".weight")]
-    bases = whole or [end for end in own if end.endswith(("base_layer.weight", "original_module.weight"))]
+    whole = whole or [end for end in own if end == "weight"]
+    bases = whole or [end for end in own if _is_base(end)]
     base = own[bases[0]]
-    changes = {end: entry for end, entry in own.items() if entry in parts and end not in bases}
+    if whole and len(base.shape) != 2:
+        return replace(base, name=name)
+    changes = {end: entry for end, entry in own.items() if end not in bases}
     rows: Callable[[Chosen], np.ndarray] | None = None
     try:
         if len(bases) != 1 or len(base.shape) != 2:
@@ -141,8 +230,26 @@ def _merged(module: str, own: Mapping[str, Entry], settings: Json) -> Combined:
     except Unread as problem:
         why = str(problem)
     shape = base.shape if len(base.shape) == 2 else (*base.shape, 1, 1)[:2]
-    parts = [base, *(part for part in parts if part is not base)]
-    return Combined.of(name, shape, f"{base.dtype}, adapted", parts, rows, why, MERGE)
+    return Combined.of(name, shape, f"{base.dtype}, adapted", [base, *changes.values()], rows, why, MERGE)
+
+
+def _biases(target: str, own: Sequence[Entry], base: Contents) -> dict[str, Entry]:
+    """Return the bias of a module, which an adapter has trained, or changes by a rule that is not followed."""
+    name = f"{target.removesuffix('.weight')}.bias"
+    stored = base.entries.get(name)
+    if stored is None or (len(own) == 1 and own[0].shape == stored.shape and "lora_" not in own[0].name):
+        return {name: replace(own[0], name=name)}
+    why = "is changed by an adapter, whose rule for it is not known here"
+    return {name: Combined.of(name, stored.shape, stored.dtype, [stored, *own], None, why, MERGE)}
+
+
+def _untied(name: str, table: Entry) -> Entry:
+    """Return the output projection of a base that is tied to a table, which an adapter changes alone."""
+    why = (
+        f"is tied to {quoted(table.name)} in the base, and the adapter changes that for reading tokens alone: until "
+        "the two are merged, logits are computed by the table of the base"
+    )
+    return Combined(name, table.shape, table.dtype, 0, table.file, (), None, why, MERGE, 0)
 
 
 Change = Callable[[np.ndarray, Chosen], np.ndarray]

@@ -52,7 +52,7 @@ def is_name(path: str | Path) -> bool:
     return _NAME.fullmatch(str(path)) is not None and not Path(path).exists()
 
 
-def locate(path: str | Path) -> Path:
+def locate(path: str | Path, *, online: bool = True) -> Path:
     """Return the local path for a path or a name: what is here, else a model in the cache, else one at huggingface.co.
 
     Where nothing can be looked up, the path itself is returned, and whoever opens it says so.
@@ -66,6 +66,8 @@ def locate(path: str | Path) -> Path:
     snapshot = hub / "snapshots" / commit if commit and (hub / "snapshots" / commit).is_dir() else None
     if snapshot is not None and any(snapshot.glob("*.safetensors*")):
         return snapshot
+    if not online:
+        return Path(path)
     if "/" in name and not _is_offline():
         return _folder_at_hub(name, revision)
     commit = _commit(revision, _reference(name, revision))  # as it was read from huggingface.co before

@@ -332,15 +332,7 @@ def write_projector(
     Numbers have nine digits, from which float32 is restored exactly. Tabs, line breaks, and labels of spaces alone
     would break the lines of labels, so they are written as escapes, such as \t and \x20.
 
-    Args:
-        folder: created if it does not exist; files of these names in it are replaced atomically.
-
-    Returns:
-        The paths of the two files.
-
-    Raises:
-        ShapeError: If the number of words is not that of rows, or the table does not hold real numbers.
-        CheckpointError: If the folder cannot be written.
+    The folder is created if it does not exist; files of these names in it are replaced atomically.
 
     Examples:
         >>> from tempfile import mkdtemp

@@ -59,12 +59,6 @@ def class_of(name: str) -> type:
 class Plan:
     """A scheme, RoPE scaling or curve that is not built yet. Reading a configuration allocates no tables.
 
-    Args:
-        scheme: its name in CLASSES or CURVES, such as `rotary`, `rotary-yarn` or `stepped`.
-        settings: keyword arguments of its constructor; the `scaling` of rotary positions and the `temperature` of
-            Inkling's bias are a Plan or None.
-        shared: whether all layers with this plan share one module, as in T5, or have one each.
-
     Examples:
         >>> plan = Plan("rotary", {"head_dim": 64, "scaling": Plan("rotary-linear", {"factor": 4.0})})
         >>> plan, plan.name
@@ -73,9 +67,10 @@ class Plan:
         10000.0
     """
 
-    scheme: str
+    scheme: str  # its name in CLASSES or CURVES, such as `rotary`, `rotary-yarn` or `stepped`
+    # Keyword arguments of its constructor; `scaling` and the `temperature` of Inkling's bias are a Plan or None.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    shared: bool = True
+    shared: bool = True  # whether all layers with this plan share one module, as in T5, or have one each
 
     @property
     def name(self) -> str:
@@ -129,83 +124,45 @@ EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 
 @dataclass(frozen=True)
 class Heads:
-    """The attention heads of one layer.
+    """The attention heads of one layer."""
 
-    Args:
-        num_heads, key_heads: number of heads of queries, and of keys and values.
-        head_dim: features of the dot product of a query and a key; the number that is rotated is in the plan.
-    """
-
-    num_heads: int
-    key_heads: int
-    head_dim: int
+    num_heads: int  # of queries
+    key_heads: int  # of keys and values
+    head_dim: int  # features of the dot product of a query and a key; the number that is rotated is in the plan
 
 
 @dataclass(frozen=True)
 class Description:
-    """The tokens and positions of a model, as its configuration determines them.
+    """The tokens and positions of a model, as its configuration determines them."""
 
-    Args:
-        model_type: Hugging Face's name of the model.
-        part: `decoder` or `encoder` of a model that has both, otherwise None.
-        vocab_size: rows of the token table.
-        dim: features of a hidden state.
-        token_dim: features of a row of the token table; not dim if a projection follows (ALBERT, small ELECTRA).
-        heads: attention heads of each layer; if all are alike, also as `num_heads`, `key_heads` and `head_dim`. Empty
-            if no layer has attention.
-        layers: number of layers.
-        input: plan of the encoding that is added to token vectors, or None.
-        query_key: for each layer the plan of the map of queries and keys, or None.
-        score: for each layer the plan of the bias of attention scores, or None.
-        scales: softmax scale of each layer.
-        temperatures: for each layer the curve by which queries are multiplied, after `query_key`, or the plan of SSMax,
-            whose factors are weights; or None.
-        embedding_scale: factor of the token vectors, or None.
-        tied: whether the output projection (`lm_head`) is the token table.
-        padding_idx: id of the padding token, or None.
-        max_length: number of positions that the configuration names, or None.
-        layer_types: type of each layer, if that affects positions, or None.
-        windows: for each layer its sliding window, or None if it attends to all tokens.
-        sinks: for each layer whether its heads have a learned sink, a logit in the denominator of the softmax; empty if
-            none has.
-        segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
-        rotary_part: features of a head that latent attention keeps apart for rotary positions, also where it has none;
-            None without latent attention.
-        output_dim: features of the output projection; None if they are token_dim.
-        extra_rows: rows of the token table beyond those of the output projection, such as one for the start (Moshi).
-        causal: whether attention is causal.
-        notes: other parts of the model, which are not built, such as norms and tables of segments.
-        used: the keys that were read.
-        assumed: the defaults of transformers that were used for absent keys.
-    """
-
-    model_type: str
-    part: str | None
-    vocab_size: int
-    dim: int
-    token_dim: int
-    heads: tuple[Heads, ...]
+    model_type: str  # Hugging Face's name of the model
+    part: str | None  # `decoder` or `encoder` of a model that has both
+    vocab_size: int  # rows of the token table
+    dim: int  # features of a hidden state
+    token_dim: int  # features of a row of the token table; not dim if a projection follows (ALBERT, small ELECTRA)
+    heads: tuple[Heads, ...]  # of each layer; if all are alike, also as num_heads, key_heads and head_dim
     layers: int
-    input: Plan | None = None
-    query_key: tuple[Plan | None, ...] = ()
-    score: tuple[Plan | None, ...] = ()
-    scales: tuple[float, ...] = ()
-    embedding_scale: EmbeddingScale | None = None
-    tied: bool = True
-    padding_idx: int | None = None
-    max_length: int | None = None
-    layer_types: tuple[str, ...] | None = None
-    windows: tuple[Window | None, ...] = ()
-    sinks: tuple[bool, ...] = ()
+    input: Plan | None = None  # of the encoding that is added to token vectors
+    query_key: tuple[Plan | None, ...] = ()  # of the map of queries and keys of each layer
+    score: tuple[Plan | None, ...] = ()  # of the bias of attention scores of each layer
+    scales: tuple[float, ...] = ()  # softmax scale of each layer
+    embedding_scale: EmbeddingScale | None = None  # factor of the token vectors
+    tied: bool = True  # whether the output projection (`lm_head`) is the token table
+    padding_idx: int | None = None  # id of the padding token
+    max_length: int | None = None  # number of positions that the configuration names
+    layer_types: tuple[str, ...] | None = None  # of each layer, if that affects positions
+    windows: tuple[Window | None, ...] = ()  # of each layer; None if it attends to all tokens
+    sinks: tuple[bool, ...] = ()  # whether heads of a layer have a learned logit in the softmax; empty if none has
+    # Curve by which queries of a layer are multiplied, after `query_key`, or SSMax, whose factors are weights.
     temperatures: tuple[Plan | None, ...] = ()
-    segments: int = 0
-    rotary_part: int | None = None
-    output_dim: int | None = None
-    extra_rows: int = 0
+    segments: int = 0  # rows of a table of segments (token types) that is added too, as in BERT
+    rotary_part: int | None = None  # features that latent attention keeps apart for rotary positions, even without any
+    output_dim: int | None = None  # features of the output projection; None if they are token_dim
+    extra_rows: int = 0  # of the token table beyond those of the output projection, as one for the start (Moshi)
     causal: bool = True
-    notes: tuple[str, ...] = ()
-    used: tuple[str, ...] = field(default=(), compare=False)
-    assumed: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = ()  # other parts of the model, which are not built, such as norms and tables of segments
+    used: tuple[str, ...] = field(default=(), compare=False)  # the keys that were read
+    assumed: tuple[str, ...] = field(default=(), compare=False)  # defaults of transformers for keys that are absent
 
     @property
     def num_heads(self) -> int:
@@ -292,11 +249,7 @@ class Description:
     ) -> "Where":
         """Build the Where of one layer, with this encoding of its input.
 
-        Args:
-            built: plans of other layers, the maps that they are around, and the modules, which are shared and added to.
-
-        Raises:
-            SettingError: If no layer has attention.
+        `built` holds plans of other layers, the maps that they are around, and the modules: it is shared and added to.
         """
         from whatwhere.where.attention import Sink
         from whatwhere.where.binding import Where
@@ -335,13 +288,10 @@ class Description:
         device: "torch.device | str | None" = None,
         dtype: "torch.dtype | None" = None,
     ) -> "InputLayer":
-        """Build the token table and the encoding that is added to it.
+        """Build the token table and the encoding that is added to it, with random initial values.
 
         Args:
             where: the first of `wheres()`, whose input encoding is used; None builds a new one.
-
-        Returns:
-            The layer; its tables have random initial values.
 
         Raises:
             SettingError: If a projection follows the token table, before positions are added.

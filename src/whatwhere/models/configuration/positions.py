@@ -32,17 +32,11 @@ def read_learned(
     kind: ModelType,
     offset: Offset = 0,
     counted: bool = False,
-    by_tokens: bool = True,
+    by_tokens: bool = True,  # the table has the features of the token table, if they differ from the model's
     unless: str | None = None,
-    absolute: bool = False,
+    absolute: bool = False,  # `position_embedding_type` must be "absolute" for the table to be the only encoding
 ) -> Description:
-    """Add the plan of a learned position table.
-
-    Args:
-        counted: whether the length in the configuration includes the rows before position 0.
-        by_tokens: whether the table has the features of the token table, if they differ from the model's.
-        absolute: whether `position_embedding_type` must be "absolute" for the table to be the only encoding.
-    """
+    """Add the plan of a learned position table; `counted` lengths include the rows before position 0."""
     if absolute:
         name = "position_embedding_type"
         bias = "other values add a bias to the scores of each layer."

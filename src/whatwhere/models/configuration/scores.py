@@ -84,16 +84,11 @@ def read_t5(
     model: Description,
     kind: ModelType,
     shared: bool = True,
-    scaled: bool = False,
+    scaled: bool = False,  # scores are divided by sqrt(head_dim) too, as in MPNet
     bidirectional: bool | None = None,
-    buckets: int | None = None,
+    buckets: int | None = None,  # their number in the model's code, if it does not read the key
 ) -> Description:
-    """Return T5's buckets, in one table (`shared`; in UMT5 each layer has its own), in both directions in an encoder.
-
-    Args:
-        scaled: whether scores are divided by sqrt(head_dim) too, as in MPNet.
-        buckets: the number of buckets in the model's code, if it does not read the key.
-    """
+    """Return T5's buckets, in one table (each layer of UMT5 has its own), in both directions in an encoder."""
     key, distance_key = "relative_attention_num_buckets", "relative_attention_max_distance"
     fixed = buckets is not None
     if fixed:

@@ -218,15 +218,10 @@ def _by_type(
     layers: Layers,
     names: Mapping[str, str],
     of: str = SLIDING,
-    flags: Mapping[str, str] | None = None,
-    listed: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,  # sizes whose key is read only if a flag is on -> the flag
+    listed: Mapping[str, str] | None = None,  # sizes -> keys of them in `per_layer_config`, which replaces the others
 ) -> ByLayer:
-    """Layers of one type have sizes by keys of their own.
-
-    Args:
-        flags: sizes whose key is read only if a flag is on -> the flag.
-        listed: sizes -> keys of them in `per_layer_config`, which replaces the others.
-    """
+    """Layers of one type have sizes by keys of their own."""
     usual, flags = model.heads[0], flags or {}
     keys.known |= {*names.values(), *flags.values()}
     if listed is not None:

@@ -12,6 +12,8 @@ from torch import nn
 
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.initialization import seeded
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.combined import MERGE
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.hub import locate, ranges_folder, why_not_found
 from whatwhere.models.checkpoint.tokenizer_files import quiet
@@ -182,14 +184,10 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
 def model_to_probe(
     name_or_path: str, *, weights: bool = False, trust_remote_code: bool = False
 ) -> tuple["PreTrainedModel", "PreTrainedConfig"]:
-    """Return the model of a model type, or of a file, and the configuration that it was made of.
+    """Return the model of a type or of a file, local or at huggingface.co, and the configuration that it was made of.
 
-    Args:
-        name_or_path: a model type of the installed transformers; a config.json, or a folder with one; or the name of a
-            model at huggingface.co. Of a file the heads keep their features, so that frequencies are those of the
-            file; of a type the heads are tiny too.
-        weights: load the weights of the folder, from safetensors alone, instead of random ones.
-        trust_remote_code: run Python code that lies in the folder. It can do whatever you can.
+    Of a file the heads keep their features, so that frequencies are those of the file; of a type they are tiny too.
+    `weights` loads those of the folder, from safetensors alone. `trust_remote_code` runs code that lies in the folder.
     """
     try:
         from transformers import AutoConfig, AutoModel
@@ -205,6 +203,12 @@ def model_to_probe(
             )
         config = tiny_config(name_or_path)
         return tiny_model(config), config
+    if not (path / "config.json").exists() and (path / "adapter_config.json").is_file():
+        base = Checkpoint.open(path).base  # whose positions an adapter keeps
+        if weights or base is None:
+            way = f"Without --weights its base is probed, if it is here. {MERGE}"
+            raise SettingError(f"{path} is an adapter, whose weights are not loaded.\n{way}")
+        path = base
     with quiet():
         text = _read(AutoConfig, path, trust_remote_code).get_text_config()
         if not weights:

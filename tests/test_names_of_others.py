@@ -1,0 +1,56 @@
+"""Names that people try, of other libraries, are answered with what to write here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.errors import SettingError
+
+q = torch.ones(1, 2, 3, 8)
+WHERE = ww.Where(ww.Rotary(8))
+HERE = WHERE.at(3)
+
+TRIED: dict[str, tuple[Callable[..., Any], str]] = {
+    "attn_mask": (lambda **named: HERE.attention(q, q, q, **named), "Pass mask=.*True where a query may attend"),
+    "is_causal": (lambda **named: HERE(q, q, q, **named), "Pass causal="),
+    "dropout_p": (lambda **named: HERE.attention_with_lse(q, q, q, **named), "Pass dropout="),
+    "attention_mask": (lambda **named: HERE(q, q, q, **named), "from_mask"),
+    "scale": (lambda **named: HERE.attention(q, q, q, **named), r"Where\(\.\.\., scale="),
+    "position_ids": (lambda **named: WHERE.at(**named), "Pass queries="),
+    "base": (lambda **named: ww.Rotary(8, **named), "Pass theta="),
+    "dim": (lambda **named: ww.Rotary(**named), "Pass head_dim="),
+    "max_position_embeddings": (lambda **named: ww.Rotary(8, **named), "no maximum"),
+    "block_size": (lambda **named: ww.Learned(8, **named), "Pass max_length="),
+    "n_heads": (lambda **named: ww.T5(**named), "Pass num_heads="),
+    "vocab_size": (lambda **named: ww.TokenEmbedding(embedding_dim=8, **named), "Pass num_embeddings="),
+    "num_embeddings": (lambda **named: ww.InputLayer(dim=8, **named), "Pass vocab_size="),
+    "sliding_window": (lambda **named: ww.Where(**named), "Pass window="),
+    "causal": (lambda **named: ww.Where(**named), "here"),
+}
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_arguments(name: str) -> None:
+    call, way = TRIED[name]
+    with pytest.raises(SettingError, match=f"has no argument '{name}'(.|\n)*{way}"):
+        call(**{name: 1})
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        call(misspelled=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("RoPE", "Rotary"),
+        ("SlidingWindow", "window=size"),
+        ("T5Bias", "T5"),
+        ("DynamicCache", "cache"),
+        ("nope", "NoPE"),
+    ],
+)
+def test_names(name: str, way: str) -> None:
+    with pytest.raises(AttributeError, match=way if name != "nope" else "without a scheme"):
+        getattr(ww, name)
