@@ -232,7 +232,7 @@ def sections(found: Installation) -> list[Section]:
         shorten="never",
     )
     packages = Table(
-        "Packages",
+        "",
         ["package", "here", "needed", "by", "to install it"],
         [_package_row(package) for package in found.packages],
         shorten="never",

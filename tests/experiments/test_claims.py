@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.tutorials.all_claims import CLAIMS, claim, measure
-from experiments.tutorials.claim import ID, SOURCES, Claim, Kind, Measured, MeasuredClaim, Verdict, verdict_of
+from experiments.tutorials.claim import ID, SOURCES, Claim, Measured, MeasuredClaim, Verdict, verdict_of
 from whatwhere.errors import MissingExtra, SettingError
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -33,9 +33,8 @@ def test_the_measurement_confirms_the_verdict(exact: MeasuredClaim) -> None:
 @pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.id)
 def test_a_claim_is_complete(each: Claim) -> None:
     assert ID.fullmatch(each.id)
-    assert each.source == list(SOURCES)[int(each.id[0])]
     assert each.verdict in get_args(Verdict)
-    assert each.kind in get_args(Kind)
+    assert " ".join(each.quote.split()) == each.quote != ""
     for sentence in (each.says, each.right):
         assert re.fullmatch(r"\S.*[.?]", sentence), sentence
         assert len(sentence.split()) <= 60
@@ -58,10 +57,6 @@ def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
     assert SOURCES[each.source] in text
 
 
-def test_every_claim_has_a_quotation() -> None:
-    assert all(each.quote == folded(each.quote) for each in CLAIMS)
-
-
 def test_features_that_leave_the_range_seen() -> None:
     """By hand, in float64: the sinusoid of 512 features at position 64, beside positions 0 to 63."""
     angles = np.arange(65)[:, None] / 10_000 ** (2 * np.arange(256) / 512)
@@ -72,12 +67,8 @@ def test_features_that_leave_the_range_seen() -> None:
     assert f"{both} have both" in claim("3.8").right
 
 
-def test_ids_are_unique() -> None:
-    ids = [each.id for each in CLAIMS]
-    assert len(ids) == len(set(ids))
-    assert len({each.anchor for each in CLAIMS}) == len(ids)
-    sentences = [each.says for each in CLAIMS]
-    assert len(sentences) == len(set(sentences))
+def test_ids_and_sentences_are_unique() -> None:
+    assert len({each.anchor for each in CLAIMS}) == len({each.says for each in CLAIMS}) == len(CLAIMS)
 
 
 def test_claims_are_found_by_id() -> None:
@@ -94,9 +85,7 @@ def test_claims_are_found_by_id() -> None:
         ([Measured("rows", 7, claimed=8), Measured("columns", 3, claimed=3)], "depends"),
         ([Measured("rows", 7)], "not measured"),
         ([], "not measured"),
-        ([Measured("it is", True, claimed=True)], "holds"),
         ([Measured("shape", "(8, 64)", claimed="(8, 4)")], "fails"),
-        ([Measured("value", 0.6816, claimed=0.68, tolerance=0.005)], "holds"),
         ([Measured("value", 0.6816, claimed=0.755, tolerance=0.005)], "fails"),
     ],
 )
@@ -109,7 +98,6 @@ def test_measured_quantities_give_the_verdict(measured: Sequence[Measured], verd
     ("measured", "verdict"),
     [
         ([Measured("factor", 1.3335, claimed=1.17, tolerance=0.005)], "holds"),
-        ([Measured("factor", 1.3335, claimed=1.3335)], "fails"),
         ([Measured("factor", 1.3335, claimed=1.17, expected=1.4, within=0.01)], "fails"),
         ([Measured("sign", True, claimed=True, expected=False)], "holds"),
     ],

@@ -108,16 +108,16 @@ def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):
         suite.run_evidence(tmp_path, "full")
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"format": "whatwhere evidence", "version": 1}'])
-def test_a_damaged_file_is_refused(calls, tmp_path, content):
-    (tmp_path / "X1.json").write_text(content)
-    with pytest.raises(ResultsError):
-        suite.run_evidence(tmp_path, "quick")
-
-
-def test_the_folder_of_a_comparison_is_refused(calls, tmp_path):
-    (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(ResultsError, match="holds the results of a comparison"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *(("X1", content, "X1") for content in ("{}", "[]", "{", '{"format": "whatwhere evidence", "version": 1}')),
+        ("results", "{}", "holds the results of a comparison"),
+    ],
+)
+def test_a_damaged_file_and_the_folder_of_a_comparison_are_refused(calls, tmp_path, name, content, message):
+    (tmp_path / f"{name}.json").write_text(content)
+    with pytest.raises(ResultsError, match=message):
         suite.run_evidence(tmp_path, "quick")
     assert not calls
 

@@ -161,7 +161,7 @@ def compare(
 
 
 def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Comparison:
-    """Compare the tutorials' five positional encodings on the first tutorial's task: three seeds, about 2 minutes.
+    """Compare the tutorials' five positional encodings on the first tutorial's task: three seeds, 2 to 3 minutes.
 
     Trained on expressions of 1 to 6 arguments, tested at 8, 12, 16, 24 and 32.
 

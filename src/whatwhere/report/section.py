@@ -18,27 +18,16 @@ class Headline:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
-
-    Args:
-        caption: what it shows.
-        columns: their headings.
-        rows: the cells; the first of each row names the row.
-        numeric: the columns that hold numbers, counted from 0; they are aligned to the right.
-        total: how many rows there are, where not all are listed; None where all are.
-        bars: shares from 0 to 1 that a terminal draws beside the rows.
-        shorten: which rows a terminal prints where there are many: the first, some from end to end, or all.
-        exact: columns of numbers in full, by their names, which a page sorts by and saves.
-    """
+    """A table of text."""
 
     caption: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numeric: Sequence[int] = ()
-    total: int | None = None
-    bars: Sequence[float] | None = None
-    shorten: Shorten = "first"
-    exact: "Sequence[Series]" = ()
+    rows: Sequence[Sequence[str]]  # the first cell of each names the row
+    numeric: Sequence[int] = ()  # the columns that hold numbers, counted from 0, which are aligned to the right
+    total: int | None = None  # how many rows there are, where not all are listed
+    bars: Sequence[float] | None = None  # shares from 0 to 1 that a terminal draws beside the rows
+    shorten: Shorten = "first"  # which rows a terminal prints where there are many: some from end to end, or all
+    exact: "Sequence[Series]" = ()  # columns of numbers in full, by their names, which a page sorts by and saves
 
 
 NO_TABLE = Table("", (), ())
@@ -46,57 +35,37 @@ NO_TABLE = Table("", (), ())
 
 @dataclass(frozen=True)
 class Series:
-    """One line or one set of bars of a chart.
+    """One line or one set of bars of a chart."""
 
-    Args:
-        name: what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text.
-        values: NaN where there is none, which leaves a gap.
-        look: of the scheme that it shows (`figures.looks`); None where it shows none.
-        low, high: ends of a band around a line, or nothing.
-        reference: drawn thin and grey, for a baseline.
-    """
-
-    name: str
-    values: Sequence[MaybeNaN]
-    look: int | None = None
-    low: Sequence[MaybeNaN] = ()
+    name: str  # in the legend; of horizontal bars, the column of the table that holds the same numbers as text
+    values: Sequence[MaybeNaN]  # NaN where there is none, which leaves a gap
+    look: int | None = None  # of the scheme that it shows (`figures.looks`); None where it shows none
+    low: Sequence[MaybeNaN] = ()  # ends of a band around a line, or nothing
     high: Sequence[MaybeNaN] = ()
-    reference: bool = False
+    reference: bool = False  # drawn thin and grey, for a baseline
 
 
 @dataclass(frozen=True)
 class Chart:
     """A figure for pages and papers; a terminal prints its table instead.
 
-    Args:
-        kind: a histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of
-            the table, as long as the first series has it. A picture has a row for each series, its columns from 0.
-        title: what it shows.
-        x_label, y_label: the axes, with units.
-        x: positions on the horizontal axis; of bars its two ends, the first 0.
-        series: what is drawn above them.
-        table: the same numbers to read.
-        note: one sentence on how to read it, or "".
-        method: how the numbers were computed, or "".
-        marks: vertical lines, each a position on the horizontal axis and its label.
-        log_x: whether the horizontal axis is logarithmic.
-        name: of its file.
-        y_range: ends of the vertical axis; None takes those of the values.
+    A histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of the table,
+    as long as the first series has it. A picture has a row for each series, its columns from 0.
     """
 
     kind: Literal["histogram", "lines", "bars", "picture"]
     title: str
-    x_label: str
+    x_label: str  # with units, as the other
     y_label: str
-    x: Sequence[float]
+    x: Sequence[float]  # positions on the horizontal axis; of bars its two ends, the first 0
     series: Sequence[Series]
-    table: Table = NO_TABLE
-    note: str = ""
-    method: str = ""
-    marks: Sequence[tuple[float, str]] = ()
+    table: Table = NO_TABLE  # the same numbers to read
+    note: str = ""  # one sentence on how to read it
+    method: str = ""  # how the numbers were computed
+    marks: Sequence[tuple[float, str]] = ()  # vertical lines, each a position on the horizontal axis and its label
     log_x: bool = False
-    name: str = ""
-    y_range: tuple[float, float] | None = None
+    name: str = ""  # of its file
+    y_range: tuple[float, float] | None = None  # ends of the vertical axis; None takes those of the values
 
 
 Part = str | Table | Chart

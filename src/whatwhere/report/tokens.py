@@ -194,10 +194,12 @@ def describe(facts: MapFacts) -> list[str]:
     """Describe in lines what a map shows, and how far it can be trusted."""
     of, kept = f" of {facts.rows:,}" if facts.shown < facts.rows else "", facts.kept
     nearest = "nearest neighbors" if kept.k == 1 else f"{kept.k} nearest neighbors"
+    sampled = " sampled" if kept.queries < facts.shown else ""
+    seed = f"; seed {facts.seed}" if sampled or facts.method != "pca" else ""
     lines = [
-        f"{facts.shown:,}{of} tokens by {facts.method}; seed {facts.seed}",
+        f"{facts.shown:,}{of} tokens by {facts.method}{seed}",
         f"{percent(kept.share)} of the {nearest} in the table are nearest neighbors on the map, of "
-        f"{count(kept.queries, 'token')} sampled; random positions would keep {percent(kept.chance)}",
+        f"{count(kept.queries, 'token')}{sampled}; random positions would keep {percent(kept.chance)}",
     ]
     if facts.explained_variance_ratio is not None:
         across, up = map(percent, facts.explained_variance_ratio)

@@ -2,17 +2,14 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { messageOf, useView, useWidth } from "../hooks";
+import { useView, useWidth } from "../hooks";
 import { upTo } from "../numbers";
-import { announce } from "./states";
 import { Heat, type HeatProps, heatSvg } from "./heat";
 import { Lines } from "./lines";
 import { type LinesProps, linesSvg } from "./plot";
-import { fileName, printAlone, savePng, saveSvg } from "./save";
 import { drawing } from "./svg";
 import { type Column, Menu, Table } from "./table";
 import { runnable } from "../python";
-import { inLight } from "../theme";
 
 interface Common {
   title: string;
@@ -30,7 +27,6 @@ interface FigureProps<Row> extends Common {
 }
 
 export function Figure<Row>({ title, note, svg, columns, rows, how, code, children }: FigureProps<Row>) {
-  const file = fileName(title, useView().run);
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     // Its title is one level below what stands above it: a section's title, or the view's.
@@ -40,23 +36,11 @@ export function Figure<Row>({ title, note, svg, columns, rows, how, code, childr
     heading.current!.ariaLevel = String(level);
     for (const each of heading.current!.closest("figure")!.querySelectorAll("h4")) each.ariaLevel = String(level + 1);
   });
-  const drawn = () => inLight(svg);
-  const png = () =>
-    savePng(file, drawn()).then(
-      () => announce("PNG saved"),
-      (problem: unknown) => announce(messageOf(problem)),
-    );
   return (
     <figure class="figure">
       <figcaption>
         <h3 ref={heading}>{title}</h3>
-        <Menu title={title} columns={columns} rows={rows}>
-          {[
-            ["PNG", `Save ${title} as PNG`, () => void png()],
-            ["SVG", `Save ${title} as SVG`, () => saveSvg(file, drawn())],
-            ["PDF", `Print ${title}, or save it as PDF`, () => printAlone(file, drawn())],
-          ]}
-        </Menu>
+        <Menu title={title} columns={columns} rows={rows} svg={svg} />
         {note && <p>{note}</p>}
       </figcaption>
       {children}

@@ -36,29 +36,19 @@ export function Sections({ of: { headline, sections }, code, how, open = false, 
       <p class="answer">{visible(headline)}.</p>
       {children}
       {sections.map((section) => {
-        const heading = (
-          <h2 id={`section-${section.name}`} tabIndex={-1}>
-            {section.title}
-          </h2>
-        );
-        const parts = (
-          <div class="beside">
-            <Parts section={section} open={open} />
-          </div>
-        );
+        const [Part, Head] = section.folded ? (["details", "summary"] as const) : ([Fragment, Fragment] as const);
         return (
           <section key={section.name} class="near apart" aria-label={section.title}>
-            {section.folded ? (
-              <details class="fold">
-                <summary>{heading}</summary>
-                {parts}
-              </details>
-            ) : (
-              <>
-                {heading}
-                {parts}
-              </>
-            )}
+            <Part>
+              <Head>
+                <h2 id={`section-${section.name}`} tabIndex={-1}>
+                  {section.title}
+                </h2>
+              </Head>
+              <div class="beside">
+                <Parts section={section} open={open} />
+              </div>
+            </Part>
             {after?.(section)}
           </section>
         );

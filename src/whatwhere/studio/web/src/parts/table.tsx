@@ -2,10 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { useView } from "../hooks";
+import { messageOf, useView } from "../hooks";
 import { fixed, formatNumber, whole } from "../numbers";
 import { announce } from "./states";
-import { type Cell, csv, fileName, save } from "./save";
+import { type Cell, csv, fileName, printAlone, save, savePng, saveSvg } from "./save";
+import { inLight } from "../theme";
 
 export interface Column<Row> {
   title: string;
@@ -113,20 +114,30 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
 
 interface MenuProps<Row> extends Omit<Props<Row>, "caption"> {
   title: string;
-  /** Kinds of files beside the table of the numbers, each with what it is called in full and what saves it. */
-  children?: readonly (readonly [kind: string, words: string, press: () => void])[];
+  svg?(): string;
 }
 
 /** What saves a figure or a table: it opens on its kinds of files. */
-export function Menu<Row>({ title, columns, rows, children = [] }: MenuProps<Row>) {
-  const { run } = useView();
+export function Menu<Row>({ title, columns, rows, svg }: MenuProps<Row>) {
   const menu = useRef<HTMLDetailsElement>(null);
+  const file = fileName(title, useView().run);
+  const drawn = () => inLight(svg!);
+  const png = () =>
+    savePng(file, drawn()).then(
+      () => announce("PNG saved"),
+      (problem: unknown) => announce(messageOf(problem)),
+    );
   const numbers = () => {
     const header = columns.map((column) => column.title);
     const cells = rows.map((row) => columns.map((column) => valueOf(column, row)));
-    const content = new Blob(["\uFEFF", csv(header, cells)], { type: "text/csv;charset=utf-8" });
-    save(`${fileName(title, run)}.csv`, content);
+    save(`${file}.csv`, new Blob(["\uFEFF", csv(header, cells)], { type: "text/csv;charset=utf-8" }));
   };
+  const kinds: [kind: string, words: string, press: () => void][] = [
+    ["PNG", `Save ${title} as PNG`, () => void png()],
+    ["SVG", `Save ${title} as SVG`, () => saveSvg(file, drawn())],
+    ["PDF", `Print ${title}, or save it as PDF`, () => printAlone(file, drawn())],
+    ["CSV", `Save ${title} as CSV`, numbers],
+  ];
   const leave = ({ relatedTarget }: FocusEvent) => {
     if (!menu.current!.contains(relatedTarget as Node | null)) menu.current!.open = false;
   };
@@ -134,7 +145,7 @@ export function Menu<Row>({ title, columns, rows, children = [] }: MenuProps<Row
     <details class="save" ref={menu} onFocusOut={leave}>
       <summary>Save</summary>
       <div tabIndex={-1}>
-        {[...children, ["CSV", `Save ${title} as CSV`, numbers] as const].map(([kind, words, press]) => (
+        {kinds.slice(svg ? 0 : -1).map(([kind, words, press]) => (
           <button key={kind} type="button" aria-label={words} onClick={press}>
             {kind}
           </button>

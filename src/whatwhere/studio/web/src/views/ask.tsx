@@ -101,10 +101,8 @@ function Positions({ asked: { answers, usual: unmoved }, text }: { asked: Asked;
   const { about, settings, change } = useView<{ seeds: string; positions: string }>();
   const source = useSource();
   const { tokens, trained, correct } = answers;
-  const [positions, usual] = [answers, unmoved ?? answers].map((each) => each.answers[0]!.positions) as [
-    number[],
-    number[],
-  ];
+  const { positions } = answers.answers[0]!;
+  const usual = unmoved?.answers[0]!.positions ?? positions;
   const slots = new Set(answers.answers.map(({ at }) => at));
   const at = slots.size === 1 ? [...slots][0] : null;
   const set = (slot: number, written: string) => {
@@ -115,10 +113,7 @@ function Positions({ asked: { answers, usual: unmoved }, text }: { asked: Asked;
   const shifted = positions.map((position) => position + 1).join(",");
   const shiftable = source.holds("ask.answers", { text, positions: shifted, seeds: settings.seeds });
   const longest = trained[trained.length - 1] ?? 0;
-  const length =
-    tokens.length > longest
-      ? `${tokens.length} tokens, longer than any in training (${longest})`
-      : `${tokens.length} tokens; trained with up to ${longest}`;
+  const length = `${tokens.length} tokens${tokens.length > longest ? ", longer than any in training" : ""}`;
   return (
     <>
       <ol class="moved" aria-label="Tokens and their positions">
@@ -154,7 +149,8 @@ function Positions({ asked: { answers, usual: unmoved }, text }: { asked: Asked;
         )}
       </p>
       <p class="note">
-        {length}. {correct === null ? "The task knows no correct answer to it." : `Correct is ${correct}.`}
+        {length}; trained with up to {longest}.{" "}
+        {correct === null ? "The task knows no correct answer to it." : `Correct is ${correct}.`}
         {at !== null && ` The answer is read at token ${at}, which is marked.`} The numbers are positions
         {!about.exported && ": change one, and the models are asked again"}. The mask follows the order of the tokens,
         whatever their positions.

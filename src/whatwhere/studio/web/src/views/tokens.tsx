@@ -44,9 +44,11 @@ export function Tokens() {
           </Answered>
         </section>
         <section aria-label="Neighbors">
-          <Answered query={near} what="looking for its neighbors">
-            {(answer) => <Neighborhood near={answer} k={k} link={link} />}
-          </Answered>
+          {(near.problem ?? "") !== card.problem && (
+            <Answered query={near} what="looking for its neighbors">
+              {(answer) => <Neighborhood near={answer} k={k} link={link} />}
+            </Answered>
+          )}
         </section>
       </div>
       <RowsOf near={near} />
