@@ -185,18 +185,17 @@ def test_logarithms_of_parts_of_the_keys(case, small, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN")
-def test_masked_tiles_are_never_visited(small, monkeypatch):
+def test_masked_tiles_are_never_visited(small):
     """Their keys may be NaN, which would show."""
+    if small.type != "cpu":
+        pytest.skip("on a GPU one tile has all of these tokens")
     case = Case(lambda: None, window=ww.Window(4))
-    where, given = made(case).to(small), drawn(case, torch.bfloat16, small)
-    expected = where.at(P.to(small)).attention(*given[:3], engine="flash")
-    tile = 64 if small.type != "cpu" else 8
-    if small.type == "cpu":
-        q, k, v = (x.clone() for x in given[:3])
-        k[:, :, :tile], v[:, :, :tile] = torch.nan, torch.nan
-        y = where.at(P).attention(q, k, v, engine="flash")
-        assert torch.equal(y[:, :, 16:], expected[:, :, 16:])
-        assert bool(y[:, :, :8].isnan().all())
+    where, given = made(case), drawn(case, torch.bfloat16, small)
+    q, k, v = (x.clone() for x in given[:3])
+    k[:, :, :8], v[:, :, :8] = torch.nan, torch.nan
+    expected, y = (where.at(P).attention(*some, engine="flash") for some in (given[:3], (q, k, v)))
+    assert torch.equal(y[:, :, 16:], expected[:, :, 16:])
+    assert bool(y[:, :, :8].isnan().all())
 
 
 @pytest.mark.parametrize("layout", ["heads behind tokens", "features behind tokens", "not on a border"])

@@ -9,7 +9,7 @@ from torch import Tensor
 import whatwhere as ww
 
 from ..laws import laws
-from ..laws.cases import DIM, each, fixed, positional
+from ..laws.cases import DIM, LEFT, each, fixed, positional
 from ..laws.model import VOCAB_SIZE, Model, attend, decode, draw, model, numbers, random_ids
 from .device import MISSING
 
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.cuda
 if MISSING:  # once for all, for there are many
     pytest.skip(MISSING, allow_module_level=True)
 
-LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
 POSITIONS = {
     "run": ww.positions(8, start=3),
     "packed": ww.Positions.packed([2, 6]),

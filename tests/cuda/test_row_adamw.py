@@ -18,7 +18,7 @@ from whatwhere.kernels.group_by_row import GroupedSlots
 from whatwhere.reference.what import skipped_motion
 
 from ..kernels.cases import ALL_BETAS
-from ..kernels.inputs import THREE_DTYPES, learning_rates, moments, moved, sampled, step_history
+from ..kernels.inputs import THREE_DTYPES, learning_rates, moments, moved, require_equal, sampled, step_history
 
 kernels = pytest.importorskip("whatwhere.kernels.cuda.row_adamw", reason="needs Triton, which is not installed here")
 
@@ -33,13 +33,6 @@ SHAPES = [(8, 20), (8, 1), (8, 1030)]
 def _correctly_rounded(monkeypatch):
     """A GPU and NumPy round the square root to the nearest; PyTorch's on the CPU is off by one unit in some places."""
     monkeypatch.setattr(Tensor, "sqrt", lambda x: torch.from_numpy(np.sqrt(x.numpy())))
-
-
-def require_equal(result: row_adamw.Moments, wanted: row_adamw.Moments) -> None:
-    for name, x in vars(wanted).items():
-        if x is not None:
-            assert x.isfinite().all()
-            assert torch.equal(getattr(result, name).cpu(), x), name
 
 
 def behind(shape: tuple[int, int], dtype: torch.dtype, since: list[int]) -> row_adamw.Moments:

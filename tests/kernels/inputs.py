@@ -115,6 +115,14 @@ def moments(rows: int, dim: int, dtype: torch.dtype, zero_eps: bool = False) -> 
     return made
 
 
+def require_equal(result: Moments, wanted: Moments) -> None:
+    """Raise AssertionError unless a table, on any device, has all bits of another, which are finite."""
+    for name, x in vars(wanted).items():
+        if x is not None:
+            assert x.isfinite().all(), name
+            assert torch.equal(getattr(result, name).cpu(), x), name
+
+
 def moved(table: Moments, device: torch.device) -> Moments:
     """Return a copy of a table on a device."""
     return replace(table, **{name: x if x is None else x.to(device, copy=True) for name, x in vars(table).items()})

@@ -14,7 +14,7 @@ from whatwhere.kernels.row_adamw import Moments, Step, catch_up, coefficients, u
 from whatwhere.reference.what import adamw, skipped_motion
 
 from .cases import ALL_BETAS, ROWS
-from .inputs import THREE_DTYPES, moments, sampled, step_history
+from .inputs import THREE_DTYPES, moments, require_equal, sampled, step_history
 from .inputs import learning_rates as rates
 
 needs_library = pytest.mark.skipif(not backend.COMPILED, reason="the kernels are not compiled here")
@@ -188,13 +188,6 @@ def test_the_reference_is_torch_adamw():
 
 
 # Rows.
-
-
-def require_equal(result: Moments, wanted: Moments) -> None:
-    for name, x in vars(wanted).items():
-        if x is not None:
-            assert x.isfinite().all(), name
-            assert torch.equal(getattr(result, name), x), name
 
 
 def test_a_step_advances_its_rows(either):

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import torch
 
 import whatwhere as ww
 from whatwhere.where.catalogue import Scheme
 from whatwhere.where.region_map import region_map_of
 
 DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
+LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
+"""Two sequences, of which one begins with padding."""
 VARIANTS = """
 sinusoidal: layout='half'; layout='tensor2tensor'; theta=500.0; cosines_first=True;
     layout='tensor2tensor', cosines_first=True
@@ -143,11 +146,7 @@ def mixture(*names: str) -> Scheme:
     )
 
 
-ALL_ROWS = (
-    *ww.catalogue.values(),
-    mixture("rotary", "alibi"),
-    mixture("learned", "rotary", "alibi"),
-)
+ALL_ROWS = (*ww.catalogue.values(), mixture("rotary", "alibi"), mixture("learned", "rotary", "alibi"))
 CASES = [Case(row, options) for row in ALL_ROWS for options in variants(row)]
 
 

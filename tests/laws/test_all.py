@@ -6,10 +6,9 @@ import torch
 import whatwhere as ww
 
 from . import laws
-from .cases import ALL_ROWS, DIM, MAX_LENGTH, OPTIONS, Case, each, fixed, positional, variants, varied
+from .cases import ALL_ROWS, DIM, LEFT, MAX_LENGTH, OPTIONS, Case, each, fixed, positional, variants, varied
 from .model import Cache, Model, attend, draw, model, random_ids
 
-LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
 LENGTHS = (5, 6, 9, 13, 31)
 COMPILED = ("learned", "sinusoidal", "rotary", "rotary-dynamic-ntk", "alibi", "t5", "fox", "learned+rotary+alibi")
 """Schemes whose models are compiled in each run: of every door, with a length of their own, and with gates."""

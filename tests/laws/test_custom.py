@@ -14,10 +14,9 @@ import whatwhere as ww
 from whatwhere.where.catalogue import Scheme
 
 from . import laws
-from .cases import DIM, HEADS, KEY_HEADS, Case
+from .cases import DIM, HEADS, KEY_HEADS, LEFT, Case
 from .model import HEAD_DIM, attend, draw, model
 
-LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
 ENGINES = ["sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 DOCUMENTS = (3, 1, 5)
 

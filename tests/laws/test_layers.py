@@ -9,12 +9,11 @@ import whatwhere as ww
 from whatwhere.comparison.model import build_wheres
 
 from . import laws
-from .cases import DIM, HEADS, MAX_LENGTH
+from .cases import DIM, HEADS, LEFT, MAX_LENGTH
 from .model import Cache, Model, decode, random_ids
 
 MIXTURES = ("rotary/none", "none/rotary", "rotary/alibi", "rotary+alibi/none", "learned+rotary/rotary", "ssmax/fox")
 MIXTURES += ("rotary/temperature@length=2",)
-LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
 POSITIONS = {
     "run": ww.positions(8),
     "other starts": ww.positions(8, start=torch.tensor([0, 9])),

@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    BeamConfig,
-    Inkling2TextConfig,
-    Llama4TextConfig,
-    Ministral3Config,
-)
+from transformers import BeamConfig, Inkling2TextConfig, Llama4TextConfig, Ministral3Config
 from transformers.models.beam import modeling_beam as beam
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 from transformers.models.llama4 import modeling_llama4 as llama4

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    ElectraConfig,
-    ElectraModel,
-    Gemma3nTextConfig,
-    Gemma4TextConfig,
-)
+from transformers import AlbertConfig, AlbertModel, ElectraConfig, ElectraModel, Gemma3nTextConfig, Gemma4TextConfig
 from transformers.models.blt.modeling_blt import byte_group_hash_function, compute_hash_embeddings
 from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextModel
 from transformers.models.gemma4.modeling_gemma4 import Gemma4TextModel
@@ -24,13 +17,7 @@ from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextCo
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEmbedding
 
 import whatwhere as ww
-from whatwhere.what.ngram_hash import (
-    BLT_PRIMES,
-    multipliers_of_qwen4_exp,
-    polynomial_hashes,
-    primes_from,
-    xor_hashes,
-)
+from whatwhere.what.ngram_hash import BLT_PRIMES, multipliers_of_qwen4_exp, polynomial_hashes, primes_from, xor_hashes
 
 from .shared import require_close
 

@@ -69,9 +69,7 @@ BROKEN_ROTARY = {
     "backward": (lambda x, p: rotate(x, -p), {"formula"}, "rotates the other way"),
     "float32": (lambda x, p: rotate(x, p, dtype=torch.float32), FAR, "spacing here is 0.062 radians"),
     "bfloat16": (
-        lambda x, p: rotate(x, p, dtype=torch.bfloat16),
-        {"formula", "norms", "relative", "relative far away"},
-        "",
+        lambda x, p: rotate(x, p, dtype=torch.bfloat16), {"formula", "norms", "relative", "relative far away"}, "",
     ),
     "curved": (
         lambda x, p: rotate(x, p, slower=1 + p[:, None] / 100),
@@ -94,11 +92,9 @@ BROKEN_ROTARY = {
     "undefined": (lambda x, p: rotate(x, p) * torch.nan, None, ""),
     "no tensor": (lambda x, p: None, None, "returned a NoneType, but a tensor is needed"),
     "shape": (
-        lambda x, p: rotate(x, p)[0],
-        None,
-        "returned the shape (3, 16, 32), but (batch, heads, tokens, head_dim)",
+        lambda x, p: rotate(x, p)[0], None, "returned the shape (3, 16, 32), but (batch, heads, tokens, head_dim)",
     ),
-}
+}  # fmt: skip
 SCALINGS = [
     ww.scaling.Linear(4.0),
     ww.scaling.NTK(4.0),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from jaxtyping import Bool
 
 from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.inspection import opened
@@ -156,10 +157,10 @@ def _of_scaling(scaling: Plan, claimed: int | None) -> Iterator[ModelFinding]:
         yield _found("cached-keys", **numbers)
 
 
-def _product(name: str, factor: float, original: int, claimed: int) -> Iterator[ModelFinding]:
+def _product(scaling: str, factor: float, original: int, claimed: int) -> Iterator[ModelFinding]:
     if not isclose(product := original * factor, claimed, rel_tol=1e-3):  # factors are written with few digits
-        numbers = {"scaling": name, "factor": factor, "original": original, "claimed": claimed}
-        yield _found("length-factor", **numbers, product=product, ratio=claimed / original)
+        numbers = {"factor": factor, "original": original, "claimed": claimed, "product": product}
+        yield _found("length-factor", scaling=scaling, **numbers, ratio=claimed / original)
 
 
 def _unread_originals(text: Json) -> Iterator[tuple[str, float, int]]:
@@ -234,18 +235,12 @@ def _tokens(subject: Subject) -> Iterator[ModelFinding]:
 
 
 def _rows(subject: Subject) -> Iterator[ModelFinding]:
-    """Find broken rows; those of padding, of special tokens and of no token may have any norm."""
-    checkpoint, norms = subject.checkpoint, subject.norms
-    spared = np.zeros(len(norms), bool)
-    if checkpoint.words is not None:
-        spared = np.isin(subject.token_types, ("special", "no token"))
-    padding = [part.get("pad_token_id") for part in nested_configs(checkpoint.config or {})]
-    spared[[n for n in padding if isinstance(n, int) and 0 <= n < len(norms)]] = True
-    norms_of = {checkpoint.token_table: norms}
+    checkpoint, spared = subject.checkpoint, _spared(subject)
+    norms = {checkpoint.token_table: subject.norms}
     for name in (None if checkpoint.tied else checkpoint.output_projection, checkpoint.position_table):
         if name is not None and isinstance(rows := tried(subject.optional, name, also=WhatWhereError), np.ndarray):
-            norms_of[name] = row_norms(rows)
-    for name, found in norms_of.items():
+            norms[name] = row_norms(rows)
+    for name, found in norms.items():
         finite = np.isfinite(found)
         usable = found[finite & (found > 0)]
         median = float(np.median(usable)) if len(usable) else 0.0
@@ -255,6 +250,17 @@ def _rows(subject: Subject) -> Iterator[ModelFinding]:
         for rule, mask in masks.items():
             if len(ids := np.flatnonzero(mask)):
                 yield _found(rule, table=name, count=len(ids), ids=ids[:_LISTED].tolist(), median=median)
+
+
+def _spared(subject: Subject) -> Bool[np.ndarray, " rows"]:
+    """Return which rows may have any norm: those of padding, of special tokens and of no token."""
+    checkpoint, rows = subject.checkpoint, len(subject.norms)
+    spared = np.zeros(rows, bool)
+    if checkpoint.words is not None:
+        spared = np.isin(subject.token_types, ("special", "no token"))
+    padding = [part.get("pad_token_id") for part in nested_configs(checkpoint.config or {})]
+    spared[[n for n in padding if isinstance(n, int) and 0 <= n < rows]] = True
+    return spared
 
 
 def _types(subject: Subject) -> Iterator[ModelFinding]:
@@ -267,12 +273,7 @@ def _types(subject: Subject) -> Iterator[ModelFinding]:
 
 
 _CHECKS: Mapping[str, Callable[[Subject], Iterator[ModelFinding]]] = {
-    "lengths": _lengths,
-    "sizes": _sizes,
-    "tied tables": _ties,
-    "special ids": _special_ids,
-    "tokens": _tokens,
-    "rows": _rows,
-    "types": _types,
-}
+    "lengths": _lengths, "sizes": _sizes, "tied tables": _ties, "special ids": _special_ids, "tokens": _tokens,
+    "rows": _rows, "types": _types,
+}  # fmt: skip
 """What is checked, in this order."""

@@ -225,16 +225,9 @@ def _strides(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[i
 
 
 def _run_or_raise(
-    kernel: Callable[..., Any],
-    weight: Tensor,
-    ids: Tensor,
-    scale: float | None,
-    padding_idx: int | None,
-    table: Tensor | None,
-    index: Tensor | None,
-    offset: int,
+    kernel: Callable[..., Any], weight: Tensor, ids: Tensor, scale: float | None, padding_idx: int | None, *rows: Any
 ) -> Tensor:
-    vectors = _run_kernel(kernel, weight, ids, scale, None if table is None else Rows(table, index, offset))
+    vectors = _run_kernel(kernel, weight, ids, scale, None if rows[0] is None else Rows(*rows))
     if vectors is None:
         raise IndexError(f"an id is outside of 0..{weight.shape[0] - 1}, or a position outside of its table")
     return vectors

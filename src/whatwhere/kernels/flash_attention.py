@@ -23,7 +23,8 @@ Kind = Literal["none", "linear", "log", "power", "rows"]
 
 MAX_LEARNED = 64
 """Numbers of a head that can have gradients: a program keeps a sum for each in registers."""
-_HEAD_SIZES = range(16, 257)
+HEAD_SIZES = range(16, 257)
+"""Features of a head that kernels on a GPU have room for, FlexAttention's too."""
 LN_2 = log(2)
 
 
@@ -102,7 +103,7 @@ def why_not_flash(q: Tensor, k: Tensor, v: Tensor) -> str | None:
     """Return why the kernels cannot take these tensors, or None where they can."""
     if q.dtype not in (torch.bfloat16, torch.float16) or not q.dtype == k.dtype == v.dtype:
         return f"it takes bfloat16 and float16, but q is {q.dtype}, k {k.dtype} and v {v.dtype}"
-    if q.shape[-1] not in _HEAD_SIZES or v.shape[-1] not in _HEAD_SIZES:
+    if q.shape[-1] not in HEAD_SIZES or v.shape[-1] not in HEAD_SIZES:
         return f"it takes heads of 16 to 256 features, but q has {q.shape[-1]} and v {v.shape[-1]}"
     if torch.compiler.is_compiling():
         return "torch.compile cannot trace it"
@@ -131,25 +132,17 @@ def flash_attention(
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        numbers: Tensor,
-        sink: Tensor | None,
-        mask: FlashMask,
-        bias: ByDistance,
-        scale: float,
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, numbers: Tensor, sink: Tensor | None, *given: Any
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         attend, ctx.back = (backend.on_gpu(f"flash_attention{part}", q, k, v) for part in ("", "_backward"))
         assert attend is not None
         # Of rounded outputs the gradients of a row would not sum to 0, and a number that all keys share would drift.
         dtype = torch.float32 if ctx.needs_input_grad[3] else q.dtype
+        mask, bias, scale = ctx.given = given
         y, logs = attend(q, k, v, mask, bias, numbers, scale, sink, dtype)
         ctx.save_for_backward(q, k, v, numbers, sink, y, logs)
         ctx.set_materialize_grads(False)
-        ctx.given = (mask, bias, scale)
         natural = logs * LN_2
         if sink is not None:
             ctx.mark_non_differentiable(natural)

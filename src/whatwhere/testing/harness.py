@@ -196,10 +196,10 @@ def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> 
     return result
 
 
-def require(keeps: bool | Tensor, note: str, first: int | None = None, unit: Unit = "position") -> None:
+def require(keeps: bool | Tensor, note: str, first: int | None = None) -> None:
     """Raise Fault unless an implementation keeps a law."""
     if not keeps:
-        raise Fault(note, first, unit)
+        raise Fault(note, first)
 
 
 def require_none(slots: Int64[Tensor, " slots"], note: str) -> None:

@@ -372,14 +372,14 @@ def _check_layout(formula: _Formula, rotated: Float[Tensor, "features head_dim"]
     if partners == other.partners():
         raise Fault(
             f"this is the {other.layout} layout: feature 0 is paired with feature {partners[0]}. Pass interleaved="
-            f"{other.interleaved} if the weights are in this layout; else queries and keys are silently scrambled",
+            f"{other.interleaved} if the weights are in this layout; else queries and keys are silently scrambled"
         )
     if not partners:
         raise Fault("no feature changes another at position 1: nothing is rotated there")
     first = next(a for a in range(formula.head_dim) if partners.get(a) != needed.get(a))
     raise Fault(
         f"{len(partners)} features rotate, {len(needed)} are expected; feature {first} is paired with "
-        f"{partners.get(first, 'none')}, in the {formula.layout} layout with {needed.get(first, 'none')}",
+        f"{partners.get(first, 'none')}, in the {formula.layout} layout with {needed.get(first, 'none')}"
     )
 
 

@@ -119,11 +119,11 @@ class _NGramLaws:
         yield Trial("decoding", "the last tokens alone give the rows of the last one", self.decoding)
         yield Trial("input kept", "ids are not modified", self.input_kept)
 
-    def ids(self, tokens: int = _TOKENS) -> Int64[Tensor, " tokens"]:
+    def ids(self) -> Int64[Tensor, " tokens"]:
         """Sample ids, none of them the border or the padding."""
         special = {self.hashed.padding_id, self.hashed.border_id}
         others = torch.tensor([n for n in range(max(self.vocab_size - 4096, 0), self.vocab_size) if n not in special])
-        return others[torch.randint(len(others), (tokens,), generator=torch.Generator().manual_seed(0))]
+        return others[torch.randint(len(others), (_TOKENS,), generator=torch.Generator().manual_seed(0))]
 
     def call(self, ids: Tensor, segments: Tensor | None = None) -> Int64[Tensor, "tokens hashes"]:
         documents = torch.zeros_like(ids) if segments is None else segments

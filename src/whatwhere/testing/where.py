@@ -105,9 +105,10 @@ def built(build: Callable[[], Where], device: torch.device) -> Where:
 class Layer(nn.Module):
     """Attention of token vectors to each other without weights of its own: features of the vectors make the heads."""
 
-    def __init__(self, where: Where, dim: int, num_heads: int, key_heads: int, head_dim: int) -> None:
+    def __init__(self, where: Where, *sizes: int) -> None:
         super().__init__()
-        self.where, self.dim, self.num_heads, self.key_heads, self.head_dim = where, dim, num_heads, key_heads, head_dim
+        self.where, self.sizes = where, sizes
+        self.dim, self.num_heads, self.key_heads, self.head_dim = sizes
 
     def heads(self, x: Tensor) -> list[Tensor]:
         """Return queries, keys and values: their heads take features in order, each from another one on."""
@@ -189,8 +190,7 @@ class _Laws:
     def fresh(self) -> Layer:
         where = built(self.build, self.device)
         where.load_state_dict(self.layer.where.state_dict())
-        layer = self.layer
-        return Layer(where, layer.dim, layer.num_heads, layer.key_heads, layer.head_dim)
+        return Layer(where, *self.layer.sizes)
 
     def call(self, x: Tensor, *at: Positions, layer: nn.Module | None = None, **how: Any) -> Tensor:
         y = harness.call(lambda: (self.layer if layer is None else layer)(x, *at, **how))

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from whatwhere.errors import PositionError
-from whatwhere.kernels.flash_attention import FlashMask, TileLists
+from whatwhere.kernels.flash_attention import HEAD_SIZES, FlashMask, TileLists
 from whatwhere.position.coordinates import Allowed
 from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import require_range
@@ -33,8 +33,6 @@ TILE = 128
 """Queries and keys of a tile of FlexAttention's masks."""
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_HEAD_SIZES = range(16, 257)
-"""Features that its kernels have room for."""
 
 _logger = logging.getLogger(__name__)
 _refused: set[tuple[Any, ...]] = set()
@@ -166,7 +164,7 @@ def is_on_gpu(q: Tensor) -> bool:
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return whether its compiled kernels take these dtypes and head sizes."""
     same = q.dtype == k.dtype == v.dtype and q.dtype in _DTYPES
-    return same and q.shape[-1] in _HEAD_SIZES and v.shape[-1] in _HEAD_SIZES
+    return same and q.shape[-1] in HEAD_SIZES and v.shape[-1] in HEAD_SIZES
 
 
 def attend(
