@@ -220,14 +220,10 @@ def _exchange(owner: Any, names: Sequence[str], old: int, new: int) -> None:
 
 def _configs(module: nn.Module) -> list[Any]:
     """Return the configurations of a model that refer to its token table, each once."""
-    configs: dict[int, Any] = {}
-
-    def add(config: Any) -> None:
-        if hasattr(config, "to_dict") and id(config) not in configs:
-            configs[id(config)] = config
-            for key, value in vars(config).items():
-                if hasattr(value, "to_dict") and shares_vocabulary(key, value.to_dict(), None):
-                    add(value)
-
-    add(getattr(module, "config", None))
-    return list(configs.values())
+    config: Any = getattr(module, "config", None)
+    configs = [config] if hasattr(config, "to_dict") else []
+    for each in configs:  # and those that are added meanwhile
+        for key, value in vars(each).items():
+            if hasattr(value, "to_dict") and shares_vocabulary(key, value.to_dict(), None):
+                configs += [] if any(value is other for other in configs) else [value]
+    return configs
