@@ -70,7 +70,7 @@ def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None
     sections = api.attention(session, {"run": name}).sections
     assert [section.name for section in sections] == ["length-3", "length-6"]
     for section, length in zip(sections, (3, 6), strict=True):
-        for layer, chart in enumerate(section.parts):
+        for layer, chart in enumerate(section.parts[1:]):
             *heads, uniform = chart.series
             np.testing.assert_array_equal([head.values for head in heads], trace[f"attention@{length}"][layer])
             np.testing.assert_array_equal(uniform.values, trace[f"uniform@{length}"][layer])
@@ -116,8 +116,8 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (section,) = api.attention(Session.open(copy), {"run": "learned-0"}).sections
-    assert section.parts[0].x == list(range(-7, 8))
-    assert [series.name for series in section.parts[0].series] == ["head 0", "head 1"]
+    assert section.parts[1].x == list(range(-7, 8))
+    assert [series.name for series in section.parts[1].series] == ["head 0", "head 1"]
 
 
 def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:
@@ -139,7 +139,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], points[-1, 2:11, 0], rtol=1e-6)
     assert result["played"] == "step 7 of 7"
-    chart = api.attention(session, {"run": "learned-0"}).sections[0].parts[0]
+    chart = api.attention(session, {"run": "learned-0"}).sections[0].parts[1]
     shown = [float(row.split(",")[1]) for row in result["weights"].splitlines()[1:]]
     np.testing.assert_allclose(shown, chart.series[0].values, rtol=1e-6)
     assert result["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]

@@ -1,7 +1,7 @@
 """Runs of a comparison from the inside: the token table step by step, and the attention of each head by distance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -93,7 +93,8 @@ def attention(session: Session, *, run: str) -> Findings:
         layers = [
             _layer(f"Layer {n}, {length} {unit}", back, *each) for n, each in enumerate(zip(curves, plain, strict=True))
         ]
-        sections.append(Section(f"length-{length}", title, layers))
+        notes = [each.note for each in layers[:1]]  # the same of all layers
+        sections.append(Section(f"length-{length}", title, [*notes, *(replace(each, note="") for each in layers)]))
     headline = "Mean attention weights by distance" if sections else "No attention was recorded for this run"
     return Findings(headline, sections)
 

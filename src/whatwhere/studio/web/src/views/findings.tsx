@@ -125,16 +125,9 @@ function Differences({ other }: { other: string }) {
   const second = /^[\w./-]+$/.test(other) ? other : "OTHER";
   return (
     <>
-      <dl>
-        <dt>A</dt>
-        <dd>
-          <code>{about.path}</code>
-        </dd>
-        <dt>B</dt>
-        <dd>
-          <code>{other}</code>
-        </dd>
-      </dl>
+      <p class="note">
+        A is <code>{about.path}</code>, B <code>{other}</code>.
+      </p>
       <div class="controls">
         <Choice label="rows of" name="table" options={TABLES} />
         <Choice label="neighbors" name="k" options={[1, 5, 10, 20, 50]} />
