@@ -128,11 +128,11 @@ class _Interfaces:
         inherited = {field.name for base in bases for field in fields(get_origin(base) or base)}
         parameters = ", ".join(each.__name__ for each in getattr(kind, "__parameters__", ()))
         extended = f" extends {', '.join(map(self.of, bases))}" if bases else ""
-        lines = [f"export interface {name}{f'<{parameters}>' if parameters else ''}{extended} {{"]
-        for field in fields(kind):
-            if field.name not in inherited:
-                lines += _field(field.name, self.of(found[field.name]))
-        self.written[name] = "\n".join([*lines, "}"])
+        head = f"export interface {name}{f'<{parameters}>' if parameters else ''}{extended} {{"
+        own = {field.name: self.of(found[field.name]) for field in fields(kind) if field.name not in inherited}
+        short = f"{head} {'; '.join(f'{field}: {type}' for field, type in own.items())} }}"
+        lines = [line for field, type in own.items() for line in _field(field, type)]
+        self.written[name] = short if len(short) <= WIDTH else "\n".join([head, *lines, "}"])
         return name
 
 

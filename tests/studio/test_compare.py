@@ -18,7 +18,6 @@ from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Section
 from whatwhere.studio.api import about
 from whatwhere.studio.api import findings as api
-from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
 
 from .conftest import csv_rows, quiet
@@ -127,14 +126,6 @@ def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Pat
     assert about(session, {}).other == str(pair[1])
 
 
-def test_a_comparison_can_be_stopped(pair: tuple[Path, Path]) -> None:
-    def stop(fraction: float, message: str) -> None:
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        api.difference(Session.open(*pair), {}, stop)
-
-
 def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
     done = CliRunner().invoke(app, ["studio", str(pair[0]), str(pair[1] / "gone")])
     assert done.exit_code == 1
@@ -185,11 +176,13 @@ def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], 
     assert rotated.series[0].values == pytest.approx([np.cos(d * (1e4**-0.5 - 1e6**-0.5)) / 2 + 0.5 for d in rotated.x])
 
 
-def test_views_without_data_are_not_listed(fresh: Session, real: Session, results: Path, minilm: Path) -> None:
-    any_table = ["pipeline", "overview", "tokens", "map", "diagnostics"]
-    assert [*about(fresh, {}).views] == [*any_table, "positions", "rotary", "biases"]
-    assert [*about(real, {}).views] == [*any_table, "positions"]
-    assert [*about(Session.open(minilm, minilm), {}).views] == [*any_table, "positions", "compare"]
-    assert [*about(Session.open(results), {}).views] == [
-        "compare", *any_table, "positions", "biases", "replay", "attention", "ask",
-    ]  # fmt: skip
+def test_views_with_data_are_listed_by_group_and_the_first_is_opened(
+    fresh: Session, real: Session, session: Session, minilm: Path
+) -> None:
+    names = {each.kind: " ".join(about(each, {}).views) for each in (fresh, real, session)}
+    assert names["fresh"] == "pipeline overview tokens map diagnostics positions rotary biases"
+    assert names["checkpoint"] == "overview pipeline tokens map diagnostics positions"
+    assert names["results"] == f"compare ask {names['checkpoint']} rotary biases replay attention"
+    assert [*about(Session.open(minilm, minilm), {}).views][:2] == ["compare", "overview"]
+    groups = list(dict.fromkeys(view.group for view in about(session, {}).views.values()))
+    assert groups == ["Models", "Tokens", "Positions", "Training"]

@@ -52,7 +52,7 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Path) -> None:
     page = export.render_page(fresh)
     result = answers(page)
-    assert set(result["about?{}"]["views"]) == set(EXPORTS) - {"compare", "replay", "attention", "ask"}
+    assert set(result["about?{}"]["views"]) == set(EXPORTS) - {"compare", "training", "replay", "attention", "ask"}
     queries = {key: parts for key in result if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
     for key, (name, _, settings) in queries.items():
         right = pack(QUERIES[name](fresh, json.loads(settings)))

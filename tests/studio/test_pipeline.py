@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from whatwhere.analysis.walkthrough import walk
+from whatwhere.comparison import load_model
 from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.report.section import Table
 from whatwhere.studio.api import QUERIES, positions
 from whatwhere.studio.api import pipeline as api
-from whatwhere.studio.schemes import scheme_of
+from whatwhere.studio.schemes import run_name, scheme_of
 from whatwhere.studio.session import Session
 
 from .conftest import csv_rows, opened
@@ -145,8 +147,23 @@ def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path:
         api.walk(session, MODEL | {"scheme": "none", "text": "the cats"})
 
 
-def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
-    session = Session.open(results)
+def test_scores_of_a_run_are_those_of_its_first_layer(session: Session) -> None:
+    for record in session.results.runs:
+        model = load_model(session.results, record)
+        for head in range(2):
+            settings = {"text": "Max(1,2)", "tokens": "loaded", "scheme": run_name(record), "head": head}
+            result = api.walk(session, settings)
+            weights = model.weights(torch.from_numpy(result.ids)[None])[0][0, head].detach().numpy()
+            np.testing.assert_allclose(
+                np.exp(result.scores) / np.exp(result.scores).sum(1)[:, None], weights, atol=1e-6
+            )
+    # A scheme of the catalogue on the tokens of a run is in no trained layer: q = k = x.
+    result = api.walk(session, settings | {"scheme": "rotary"})
+    assert result.layer == ""
+    np.testing.assert_array_equal(result.q, result.vectors[:, 8:])
+
+
+def test_runs_of_a_comparison_have_tables_of_their_own(session: Session, results: Path) -> None:
     assert sorted(session.runs) == sorted(result.stem for result in (results / "models").iterdir())
     text = {"text": "Max(1,2)", "tokens": "loaded"}
     result = api.walk(session, text | {"scheme": "learned-1"})
@@ -195,9 +212,9 @@ def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real
     result = look(real, "pipeline.mjs")
     right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
     assert result["chips"] == [f"{word}{n}" for n, word in enumerate(right.words)]
-    assert result["idle"] == ["6 Queries, keys, nothing happens here", "7 Bias, nothing happens here"]
+    assert result["idle"] == ["5 Queries, keys, nothing happens here", "6 Bias, nothing happens here"]
     assert result["ids"] == [str(number) for number in right.ids]
-    assert result["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
+    assert result["steps"] == ["tokens", "rows", "positions", "sum", "rotation", "bias", "score"]
     assert "E[3899]" in result["equation"]
     assert f"bias({2 - 1})" in result["equation"]
     rows = csv_rows(result["csv"])

@@ -11,8 +11,7 @@ import pytest
 from whatwhere import reference
 from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
 from whatwhere.studio.api import rotary as api
-from whatwhere.studio.api.settings import Parameter, parse
-from whatwhere.studio.schemes import layer_names
+from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
 from .conftest import csv_rows, opened
@@ -161,18 +160,6 @@ def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> 
     assert (result.agreement, one.rotations, other.rotations) == (None, None, None)
 
 
-def test_parameters_are_read_by_their_kind() -> None:
-    parameters = (
-        Parameter("n", "whole", 3, 1, 9),
-        Parameter("x", "number", 0.5, 0, 1, most=2),
-        Parameter("on", "flag", True),
-        Parameter("how", "choice", "a", choices=("a", "b")),
-    )
-    assert parse("n=4 x=2 on=false how=b", parameters) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
-    assert parse("", parameters) == {}
-    assert layer_names([0, 2, 3, 4, 9]) == "layers 0, 2–4, 9"
-
-
 def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]], llama: Session) -> None:
     result = look(llama, "rotary.mjs")
     one, other = api.lab(llama, {}).sides
@@ -213,3 +200,16 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert result["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
     assert result["reset"] == "#/rotary"
     assert result["violations"] == []
+
+
+def test_the_lab_of_a_comparison_begins_with_the_rotary_of_its_runs(session: Session) -> None:
+    result = api.lab(session, {})
+    (run,) = (run for run in session.runs if run.startswith("rotary") and run.endswith("-0"))
+    rotary = scheme_of(session, run).where.query_key
+    values = {parameter.name: parameter.value for parameter in result.sides[0].parameters}
+    # Sequences of 3 arguments have 8 tokens, those of 6 have 14.
+    assert values == {"head_dim": 8, "rotary_dim": 8, "theta": rotary.theta, "original_length": 8}
+    assert (result.claimed, [preset.title for preset in result.presets]) == (
+        14, ["the run rotary+alibi, seed 0", "a plain rotary"],
+    )  # fmt: skip
+    np.testing.assert_array_equal(result.sides[0].rotations.frequencies, rotary.inverse_frequencies)

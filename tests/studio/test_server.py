@@ -1,6 +1,5 @@
 """The server: jobs over HTTP, and the real program over a socket."""
 
-import asyncio
 import json
 import signal
 import socket
@@ -21,7 +20,7 @@ from starlette.testclient import TestClient
 from whatwhere.errors import SettingError
 from whatwhere.studio.export import MEDIA_TYPE, unpack
 from whatwhere.studio.jobs import Job, Report
-from whatwhere.studio.server import AT_ONCE, JOBS_AT_ONCE, PAGE, Key, bound, create_app, served
+from whatwhere.studio.server import AT_ONCE, JOBS_AT_ONCE, PAGE, Key, create_app, served
 from whatwhere.studio.session import Session
 
 from ..running import fitting
@@ -147,17 +146,6 @@ def test_an_interrupt_ends_the_program_quietly_even_while_somebody_listens() -> 
         ]
 
 
-def test_a_page_that_was_not_bundled_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: Session
-) -> None:
-    from whatwhere.errors import MissingExtra
-    from whatwhere.studio import server
-
-    monkeypatch.setattr(server, "PAGE", tmp_path)
-    with pytest.raises(MissingExtra, match="make page"):
-        server.serve(fresh, None, False, lambda address, port: None)
-
-
 def test_asking_for_tokens_imports_no_torch(minilm: Path) -> None:
     code = (
         "import sys; from whatwhere.studio.session import Session; from whatwhere.studio.api import QUERIES; import "
@@ -168,52 +156,12 @@ def test_asking_for_tokens_imports_no_torch(minilm: Path) -> None:
     subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)
 
 
-def test_small_answers_are_sent_at_once() -> None:
-    """Held back by Nagle's algorithm until the reader's delayed acknowledgement, each answer took 40 ms more."""
-
-    async def accepted() -> int:
-        class Noting(asyncio.Protocol):
-            def connection_made(self, transport: Any) -> None:
-                result.set_result(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[int] = loop.create_future()
-        with bound() as listening:
-            server = await loop.create_server(Noting, sock=listening)
-            with socket.create_connection(listening.getsockname()):
-                answer = await asyncio.wait_for(result, 30)
-            server.close()
-            return answer
-
-    assert asyncio.run(accepted()) != 0
-
-
 def ended(job: Job) -> str:
     for _ in range(1000):
         if job.state != "running":
             return job.state
         time.sleep(0.005)
     raise AssertionError("the job did not end")
-
-
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_job_reports_until_it_ends_or_is_stopped(stopped: bool) -> None:
-    gate = threading.Event()
-
-    def waiting(report: Report) -> dict[str, int]:
-        while not gate.wait(0.005):
-            report(0.5, "half")
-        return {"found": 3}
-
-    job = Job(waiting)
-    while job.message != "half":
-        time.sleep(0.002)
-    assert job.progress() == {"state": "running", "fraction": 0.5, "message": "half"}
-    job.stopping = stopped
-    if not stopped:
-        gate.set()
-    assert (ended(job), job.answer) == (("stopped", None) if stopped else ("done", {"found": 3}))
-    assert job.fraction == (0.5 if stopped else 1)
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,8 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
     assert (result.shown, result.named.neighbors.stay, result.named.neighbors.compared) == (16, 16, 16)
     assert "splits it into" in result.named.missing["notsinglepiece"]
-    assert [result.named.group_names[n] for n in result.named.groups[::4]] == [
-        "animals",
-        "royalty",
-        "actions",
-        "places",
-    ]
+    groups = " ".join(result.named.group_names[n] for n in result.named.groups[::4])
+    assert groups == "animals royalty actions places"
     alone = make_map(table[result.ids], "pca", result.kept.k)
     np.testing.assert_allclose(result.coordinates, alone.coordinates, rtol=1e-3, atol=1e-5)
     rows = table[result.ids] / np.linalg.norm(table[result.ids], axis=1, keepdims=True)

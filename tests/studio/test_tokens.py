@@ -104,14 +104,6 @@ def test_what_is_open_is_told(real: Session, fresh: Session) -> None:
     assert (about(fresh, {}).kind, about(fresh, {}).examples) == ("fresh", ["Max", "First", "("])
 
 
-def test_with_nothing_loaded_there_is_a_table_to_try_things_on(fresh: Session) -> None:
-    assert len(fresh.words) == 20
-    result = api.card(fresh, {"token": "Max"})
-    assert (result.id, result.reachable) == (15, True)
-    near = api.neighbors(fresh, {"token": "Max", "k": 200})
-    assert len(near.lists[0].ids) == 19  # all the others
-
-
 def test_rows_that_are_not_finite_are_said_to_be(tmp_path: Path) -> None:
     table = np.eye(4, dtype=np.float32)
     table[2, 1] = np.nan

@@ -100,9 +100,12 @@ def check(
         >>> [(found.severity, found.rule) for found in check(file).findings]
         [('warning', 'length-factor'), ('note', 'static-scaling')]
     """
-    checkpoint = opened(path, run, allow_pickle=allow_pickle)
-    subject, unchecked = Subject(checkpoint, 0, progress), {}
-    findings: list[ModelFinding] = []
+    return check_subject(Subject(opened(path, run, allow_pickle=allow_pickle), 0, progress))
+
+
+def check_subject(subject: Subject) -> CheckedModel:
+    """Check a model whose tables may have been read already."""
+    findings, unchecked = list[ModelFinding](), dict[str, str]()
     for name, look in _CHECKS.items():
         found = tried(lambda look: [*look(subject)], look, also=WhatWhereError)
         if isinstance(found, Missing):
@@ -110,7 +113,7 @@ def check(
         else:
             findings += found
     findings.sort(key=lambda each: get_args(Severity).index(each.severity))
-    return CheckedModel(str(checkpoint.path), checkpoint.format, findings, unchecked)
+    return CheckedModel(str(subject.checkpoint.path), subject.checkpoint.format, findings, unchecked)
 
 
 def _found(rule: str, **values: Any) -> ModelFinding:

@@ -14,7 +14,7 @@ from torch import Tensor
 from whatwhere.analysis.position_similarity import fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
-from whatwhere.errors import SettingError, TextError, TokenError
+from whatwhere.errors import SettingError, ShapeError, TextError, TokenError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import table_name, word_of
 from whatwhere.models.load_where import TOKENS, LoadedWhere, chosen_run, default_heads, load_where
@@ -259,10 +259,11 @@ def _positions(
 class AttentionScores:
     """Each step from input vectors to attention scores."""
 
-    q: Float[Tensor, "heads tokens head_dim"]  # vectors split into heads, both queries and keys
+    q: Float[Tensor, "heads tokens head_dim"]  # queries by head, before the query_key map
+    k: Float[Tensor, "heads tokens head_dim"]  # keys; without projections the same
     mapped_q: Float[Tensor, "heads tokens mapped_dim"]  # queries after the query_key map
     mapped_k: Float[Tensor, "heads tokens mapped_dim"]  # keys after it
-    products: Float[Tensor, "heads tokens tokens"]  # <q_i, q_j> scale, before the map
+    products: Float[Tensor, "heads tokens tokens"]  # <q_i, k_j> scale, before the map
     mapped_products: Float[Tensor, "heads tokens tokens"]  # and after it
     bias: Float[Tensor, "heads tokens tokens"] | None  # added to each score; None without a bias
     scores: Float[Tensor, "heads tokens tokens"]  # mapped products plus bias; minus infinity for masked keys
@@ -271,25 +272,32 @@ class AttentionScores:
 
 
 def attention_scores(
-    x: Float[Tensor, "tokens dim"], where: Where, num_heads: int, head_dim: int | None = None, *, causal: bool = True
+    x: Float[Tensor, "tokens dim"],
+    where: Where,
+    num_heads: int,
+    head_dim: int | None = None,
+    *,
+    causal: bool = True,
+    projections: tuple[Float[Tensor, "features dim"], Float[Tensor, "features dim"]] | None = None,
 ) -> AttentionScores:
-    """Return attention scores of a text whose input vectors are both queries and keys, without projections.
+    """Return attention scores of a text from its input vectors, with or without the projections of a model.
 
-        score(h, i, j) = < query_key(q_i, p_i), query_key(q_j, p_j) > * scale + score(h, p_i, p_j)        q = x by heads
+        score(h, i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale + score(h, p_i, p_j)
 
-    In a model, a norm and the projections W_q and W_k come between x and q, k. They are omitted here, so that every
-    number can be traced back to a row of the token table: the scores show the effect of positions, not what a layer has
-    learned.
+    In a model q = W_q x and k = W_k x, with x behind a norm: pass that and the two weights. Without them q = k = x by
+    heads, so that every number can be traced back to a row of the token table: the scores show the effect of positions,
+    not what a layer has learned.
 
     Args:
-        x: input of the first block.
+        x: input of the first block, or of its projections.
         where: the encoding of positions, which count from 0.
         num_heads: number of attention heads.
         head_dim: features of a head; None is dim / num_heads. The features of wider heads wrap around at dim.
         causal: whether later keys are masked, which schemes for causal attention require.
+        projections: the weights of queries and keys as of `nn.Linear`, with heads * head_dim rows; None for none.
 
     Raises:
-        ShapeError: If num_heads or head_dim is below 1.
+        ShapeError: If num_heads or head_dim is below 1, or a projection has a different shape.
         SettingError: If the scheme supports causal attention only, but causal is False.
 
     Examples:
@@ -301,17 +309,25 @@ def attention_scores(
     """
     size = head_dim or x.shape[1] // num_heads
     require_whole("attention_scores", num_heads=num_heads, head_dim=size)
-    starts = torch.arange(num_heads) * x.shape[1] // num_heads
-    features = (starts[:, None] + torch.arange(size)) % x.shape[1]  # (heads, head_dim)
-    q = x[:, features].movedim(0, 1)[None].contiguous()  # (1, heads, tokens, head_dim)
+    if projections is None:
+        starts = torch.arange(num_heads) * x.shape[1] // num_heads
+        split = [x[:, (starts[:, None] + torch.arange(size)) % x.shape[1]]] * 2  # (tokens, heads, head_dim)
+    else:
+        if wrong := [tuple(w.shape) for w in projections if w.shape != (num_heads * size, x.shape[1])]:
+            raise ShapeError(
+                f"attention_scores got a projection of shape {wrong[0]}, but {num_heads} heads of {size} features of x "
+                f"need {(num_heads * size, x.shape[1])}: pass the weights of queries and keys alone."
+            )
+        split = [(x @ weight.detach().mT).unflatten(-1, (num_heads, size)) for weight in projections]
+    q, k = (each.transpose(0, 1)[None].clone(memory_format=torch.contiguous_format) for each in split)
     here = where.at(positions(len(x)))
     scale = size**-0.5 if here.scale is None else here.scale
     with torch.no_grad():
-        mapped_q, mapped_k = here.query_key(q, q.clone(), increments=here.increments(x[None]))
+        mapped_q, mapped_k = here.query_key(q, k, increments=here.increments(x[None]))
         for door in (where.query_key, where.score):
             if door is not None:
                 door.require_direction(causal)
-        product = scale * (q @ q.mT)
+        product = scale * (q @ k.mT)
         mapped = product
         if where.query_key is not None:
             mapped = scale * products(where.query_key, mapped_q, mapped_k, here.queries, here.keys)
@@ -325,7 +341,7 @@ def attention_scores(
         if causal:
             scores = scores.masked_fill(~here.queries.mask(), -torch.inf)
     added = None if bias is None else bias[0]
-    return AttentionScores(q[0], mapped_q[0], mapped_k[0], product[0], mapped[0], added, scores[0], scale, causal)
+    return AttentionScores(q[0], k[0], mapped_q[0], mapped_k[0], product[0], mapped[0], added, scores[0], scale, causal)
 
 
 def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]] | None:

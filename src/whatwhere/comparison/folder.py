@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
-from whatwhere.comparison.results import ComparisonRecord, RunResult, SchemeView, StartRecord, versions
+from whatwhere.comparison.results import ComparisonRecord, LossesSoFar, RunResult, SchemeView, StartRecord, versions
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
@@ -26,6 +27,8 @@ from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
 
+CHANNELS = "whatwhere-runs"
+"""Begin of the name of the hidden folder in which runs in progress report."""
 TOKENS = "tokens"
 """The folder of the text that runs read, in one file named by its checksum."""
 _REQUEST = Schema("whatwhere-comparison", 4, "Choose another folder.", unchecked={3})
@@ -147,6 +150,20 @@ class Folder:
 
     def _run_path(self, scheme: str, seed: int) -> Path:
         return self.path / "runs" / f"{run_name(scheme, seed)}.json"
+
+
+def losses_so_far(folder: Path) -> list[LossesSoFar]:
+    """Return the losses of a comparison that may be training: of its finished runs, and of those in progress here."""
+    found: dict[tuple[str, int], LossesSoFar] = {}
+    for path in [*folder.glob(f".{CHANNELS}*/*.json"), *folder.glob("runs/*.json")]:
+        with suppress(OSError, ValueError):  # a run that has just ended
+            if path.parent.name == "runs":
+                result = from_json(FinishedRun, read_json(path, _RUN), str(path)).result
+                run = LossesSoFar(result.scheme, result.seed, result.steps, result.losses)
+            else:
+                run = from_json(LossesSoFar, json.loads(path.read_text(encoding="utf-8")), str(path))
+            found[run.scheme, run.seed] = run
+    return [found[name] for name in sorted(found)]
 
 
 def write_json(path: Path, record: object, schema: Schema | None = None) -> None:

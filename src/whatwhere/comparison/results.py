@@ -212,6 +212,16 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class LossesSoFar:
+    """The losses of a run by step: of a finished one, or of one that is training."""
+
+    scheme: str
+    seed: int
+    steps: int  # once it is finished
+    losses: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class TokenProbability:
     """A token, and the probability that a model gives it."""
 

@@ -1,7 +1,9 @@
 """One run: one scheme, one seed, trained and measured. It is the unit of work of an executor."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from whatwhere.comparison.read import AFTER
 from whatwhere.comparison.results import (
     DistanceCurves,
     Fingerprint,
+    LossesSoFar,
     ParameterCount,
     RunResult,
     SchemeView,
@@ -27,6 +30,7 @@ from whatwhere.comparison.saved_model import Start, load_start, saved_tensors
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task, Text
 from whatwhere.errors import PositionError, SettingError
+from whatwhere.records import to_json
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import Scalar
 
@@ -93,6 +97,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     started = None if job.start is None else load_start(model, job.start, settings)
     steps, tables, recorded = settings.steps, dict[int, Tensor](), dict[int, np.ndarray]()
     snapshots: list[TableSnapshot] = []
+    losses: list[tuple[int, float]] = []
     to_record = measure.recorded_steps(model.token_table, steps)
 
     def watch(step: int) -> None:
@@ -111,8 +116,10 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
                 snapshots.extend([] if snapshot is None else [snapshot])
         if step:
             on_step(step)
+            if job.channel is not None and losses[-1:] and losses[-1][0] == step:
+                _write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses)))
 
-    trained = train.train(model, job.seed, task, settings, watch)
+    trained = train.train(model, job.seed, task, settings, watch, losses)
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
     result = RunResult(
@@ -196,6 +203,12 @@ def _channel_writer(channel: Path | None) -> Callable[[int], None]:
             return  # a display that lags is no reason to lose a run
 
     return write
+
+
+def _write_losses(channel: Path, losses: LossesSoFar) -> None:
+    """Write the losses beside the steps, for who looks at the folder while it trains."""
+    with suppress(OSError):
+        write_atomic(channel.with_suffix(".json"), json.dumps(to_json(losses, None)), sync=False, follow=False)
 
 
 def _parameters(model: ComparedModel) -> ParameterCount:

@@ -38,7 +38,7 @@ from rich.progress import (
 )
 
 from whatwhere.atomic import temporary_folder
-from whatwhere.comparison.folder import run_name
+from whatwhere.comparison.folder import CHANNELS, run_name
 from whatwhere.comparison.results import RunResult, share_of_cores, torchrun_rank
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
@@ -131,7 +131,7 @@ def run_all(
     shown = Display(jobs, show)
     with (
         # The name is that of an unfinished file: what a killed process leaves of it is not a result.
-        temporary_folder(folder.resolve() / "whatwhere-runs") as channels,
+        temporary_folder(folder.resolve() / CHANNELS) as channels,
         shown.progress if shown.live else nullcontext(),  # rich before 14.3 ends one that is disabled by a line
         _opened(executor, jobs, workers) as (opened, slots),
         _watched(channels, shown),

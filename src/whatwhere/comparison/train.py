@@ -64,11 +64,16 @@ class Trained:
 
 
 def train(
-    model: ComparedModel, seed: int, task: Task, settings: Settings, on_step: Callable[[int], None] = lambda step: None
+    model: ComparedModel,
+    seed: int,
+    task: Task,
+    settings: Settings,
+    on_step: Callable[[int], None] = lambda step: None,
+    losses: list[tuple[int, float]] | None = None,
 ) -> Trained:
     """Train a model in place, by AdamW with gradients clipped at norm 1; batches depend on the seed alone.
 
-    `on_step` gets the number of steps that are done, the first time 0.
+    `on_step` gets the number of steps that are done, the first time 0; `losses` gets the losses as they come.
     """
     generator = torch.Generator().manual_seed(1000 + seed)
     # Positions have a generator of their own, so that batches are the same wherever their tokens are.
@@ -76,7 +81,8 @@ def train(
     # Collected once: walking the modules takes time at each step.
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, betas=settings.betas, weight_decay=settings.weight_decay, fused=True)
-    losses, seconds, device = list[tuple[int, float]](), 0.0, settings.resolved_device
+    losses = [] if losses is None else losses
+    seconds, device = 0.0, settings.resolved_device
     on_step(0)
     for step in range(1, settings.steps + 1):
         began = perf_counter()

@@ -7,13 +7,7 @@ from typing import Any
 
 from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
 from whatwhere.analysis.subject import EXAMPLES, EXAMPLES_ON_PAGE
-from whatwhere.analysis.token_diagnostics import (
-    Duplicates,
-    Hubs,
-    TokenDiagnostics,
-    TokenRow,
-    UnderTrained,
-)
+from whatwhere.analysis.token_diagnostics import Duplicates, Hubs, TokenDiagnostics, TokenRow, UnderTrained
 from whatwhere.escape import shown_token, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.section import Chart, Part, Section, Series, Table
@@ -64,6 +58,12 @@ def lists(findings: TokenDiagnostics) -> list[Section]:
         if parts := [*write(findings, EXAMPLES_ON_PAGE)]:
             sections.append(Section(name, f"{title}: {written[name]}", parts))
     return sections
+
+
+def first_sentences(findings: TokenDiagnostics) -> dict[str, str]:
+    """Return the sentence that each list begins with, by its name, of those that have rows."""
+    known = {name: found for name in _LISTS if (found := getattr(findings, name)) is not None and _count(found)}
+    return {name: str(next(_LISTS[name][1](findings, 0))) for name in known}
 
 
 def _count(found: Any) -> int | None:
@@ -145,7 +145,7 @@ def _under_trained(diagnostics: TokenDiagnostics, most: int) -> Iterator[Part]:
 
 
 def _far(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
-    """Return the rows far from the others, or else those of lowest norm, by which a reader judges for himself."""
+    """Return the rows far from the others, and those of lowest norm and farthest, by which readers judge themselves."""
     far = findings.far
     if far.median_norm is None or far.median_distance is None:
         return
@@ -161,8 +161,8 @@ def _far(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
     )
     if far.count:
         yield _rows("Rows far from the others", far.examples, far.count, most, "distance", "why")
-    else:
-        yield _rows("Rows of lowest norm", far.lowest, None, _LOWEST, "distance")
+    yield _rows("Rows of lowest norm", far.lowest, None, _LOWEST, "distance")
+    yield _rows("Rows farthest from the mean", far.farthest, None, _LOWEST, "distance")
 
 
 def _unreachable(findings: TokenDiagnostics, most: int) -> Iterator[Part]:

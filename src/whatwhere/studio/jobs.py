@@ -15,10 +15,8 @@ State = Literal["running", "done", "failed", "stopped"]
 Report = Callable[[float, str], None]
 """Called by a job with its progress: the fraction that is done, and a message. It raises Stopped to end the job."""
 
-_NICENESS = 10
-"""Of a subprocess, which runs where the page leaves the processor idle."""
-_EVERY = 0.1
-"""Seconds between two checks of whether a subprocess shall end."""
+_NICENESS = 10  # of a subprocess, which runs where the page leaves the processor idle
+_EVERY = 0.1  # seconds between two checks of whether a subprocess shall end
 
 
 class Stopped(Exception):

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section")
 
-MODEL = "model"
-"""Name of the scheme of the open model."""
+MODEL = "model"  # name of the scheme of the open model
 DEFAULT_DIM, DEFAULT_LENGTH = 16, 64
 DOORS: Sequence["Door"] = ("input", "query_key", "score")
 FOR_IMAGES = ("sinusoidal-axial", "fourier", "rotary-axial", "rotary-mixed", "swin", "swin-v2", "sam")

@@ -1,13 +1,8 @@
-"""The studio's server: transport, and who may query it. The answers are in api/.
+"""The studio's server: transport, and who may query it, for any page can make a browser send requests to 127.0.0.1.
 
-A page of any other site can make the user's browser send requests to 127.0.0.1. Only this machine's user gets answers,
-through the address that the program printed:
-
-- the Host must be a name of this machine (TrustedHostMiddleware): a foreign name that was made to resolve to 127.0.0.1
-  is refused;
-- a cookie is needed, which only the start address gives, and which the browser sends from our own page alone;
-- an Origin, where the browser names one, must be ours: other ports of this machine are the same site to a cookie;
-- the page may load and call nothing but what came from here, and no other page may frame it.
+The Host must be a name of this machine, else a foreign name could be made to resolve here; a cookie is needed, which
+the printed address alone gives; an Origin must be ours, for other ports are the same site to a cookie; and the page
+may load and call nothing but what came from here, and no other page may frame it.
 """
 
 import hashlib
@@ -45,14 +40,11 @@ from whatwhere.studio.jobs import Job
 from whatwhere.studio.session import Session
 
 LARGEST_REQUEST = 1 << 17
-PATIENCE = 20.0
-"""Seconds in which the settings of a query must be there."""
+PATIENCE = 20.0  # seconds in which the settings of a query must be there
 AT_ONCE, JOBS_AT_ONCE, CONNECTIONS = 4, 4, 64
 """Queries that are answered at a time, jobs, and connections; more of these are refused until later."""
-HOSTS = ("127.0.0.1", "localhost")
-"""The port is not checked: a tunnel may lead another port of this machine here."""
-LARGEST_HEAD = 1 << 14
-"""Bytes of all headers of a request."""
+HOSTS = ("127.0.0.1", "localhost")  # the port is not checked: a tunnel may lead another port of this machine here
+LARGEST_HEAD = 1 << 14  # bytes of all headers of a request
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -22,6 +22,7 @@ from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Contents, InTorch
+from whatwhere.models.checkpoint.folder import RESULTS
 from whatwhere.models.checkpoint.lookup import Table, read_table, table_name
 from whatwhere.models.model_text import Marking, marking, reader_of, scripts, texts, token_types
 from whatwhere.records import Missing
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
     from whatwhere.comparison.read import Comparison
 
-Kind = Literal["checkpoint", "results", "fresh"]
+Kind = Literal["checkpoint", "results", "training", "fresh"]
+Which = Literal["input", "output"]
 Value = TypeVar("Value")
 
 FRESH_DIM, FRESH_SEED = 64, 0
 INSPECTION_SEED = 0
-LARGEST_CORPUS = 10_000_000
-"""Characters of a corpus that are read, which takes seconds."""
+LARGEST_CORPUS = 10_000_000  # characters of a corpus that are read, which takes seconds
 _LINES = 4096
 _SECTIONS_OF_RUN = ("sizes", "norms", "spectrum", "diagnostics")
 """Sections of a run of a comparison, which has no configuration: other views show its positions."""
@@ -59,19 +60,17 @@ def _reporting(progress: Progress) -> Iterator[None]:
 
 @final
 class Session:
-    """A cache of what has been read or computed of the open checkpoint or results.
+    """A cache of what has been read or computed of what is open, of a corpus, and of a second checkpoint to compare.
 
     Every view uses the same session, from several threads; each value is computed once, when it is first needed.
-
-    Attributes:
-        corpus: a text in which token frequencies are counted, or None.
-        other: a second checkpoint, which the first is compared with, or None.
     """
 
     def __init__(self, checkpoint: Checkpoint, corpus: "Corpus | None" = None, other: Checkpoint | None = None) -> None:
-        self.checkpoint = checkpoint
-        self.corpus, self.other = corpus, other
-        named: dict[str, Kind] = {"results": "results", "fresh": "fresh"}
+        self._open(checkpoint, corpus, other)
+
+    def _open(self, checkpoint: Checkpoint, corpus: "Corpus | None", other: Checkpoint | None) -> None:
+        self.checkpoint, self.corpus, self.other = checkpoint, corpus, other
+        named: dict[str, Kind] = {"results": "results", "training": "training", "fresh": "fresh"}
         self.kind: Kind = named.get(checkpoint.format, "checkpoint")
         self._kept: dict[Hashable, Any] = {}
         self._locks: dict[Hashable, threading.RLock] = {}
@@ -87,15 +86,22 @@ class Session:
         corpus: Path | None = None,
     ) -> "Session":
         """Open a file or folder that `whatwhere.read` knows, and another to compare it with; None is a fresh table."""
-        checkpoint = fresh() if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
+        checkpoint = fresh() if path is None else in_training(Path(path))
+        if checkpoint is None:
+            checkpoint = Checkpoint.open(str(path), allow_pickle=allow_pickle)
         second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
         return cls(checkpoint, None if corpus is None else Corpus(corpus), second)
 
-    def once(self, key: Hashable, make: Callable[[], Value], most: int | None = None) -> Value:
-        """Return what is kept under a key, computed by the first caller; concurrent callers wait for it.
+    def show_results(self) -> bool:
+        """Go over to the results of the comparison that was training, if it has ended; return whether they are open."""
+        path = self.checkpoint.path
+        if self.kind == "training" and (path / RESULTS).is_file():
+            vars(self).clear()
+            self._open(Checkpoint.open(path), None, None)
+        return self.kind == "results"
 
-        Of keys that are tuples with the same first item, the last `most` are kept.
-        """
+    def once(self, key: Hashable, make: Callable[[], Value], most: int | None = None) -> Value:
+        """Return what the first caller makes for a key; of tuples with one first item the last `most` are kept."""
         with self._door:
             lock = self._locks.setdefault(key, threading.RLock())
         with lock:
@@ -172,11 +178,14 @@ class Session:
         return self.once("tokenizer", self._tokenizer)
 
     @cached_property
-    def tables(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[Which, ...]:
         """Which tables of tokens there are: "input", and "output" where that is a table of its own."""
         names = self.checkpoint
-        tables = ["input"] if names.token_table else []
-        return tuple(tables + (["output"] if names.output_projection and not names.tied else []))
+        has: dict[Which, bool] = {
+            "input": names.token_table is not None,
+            "output": names.output_projection is not None and not names.tied,
+        }
+        return tuple(which for which, there in has.items() if there)
 
     @cached_property
     def runs(self) -> tuple[str, ...]:
@@ -286,6 +295,13 @@ def fresh() -> Checkpoint:
     entry = InTorch.of("tokens.weight", torch.from_numpy(weight), Path("fresh"))
     words = list(EXPRESSION_TOKENS)
     return Checkpoint(entry.file, Contents("fresh", {entry.name: entry}, lambda: words, token_table=entry.name))
+
+
+def in_training(folder: Path) -> Checkpoint | None:
+    """Return a comparison that has no results yet, as a checkpoint without tensors; None for anything else."""
+    if (folder / RESULTS).exists() or not (folder / "comparison.json").is_file():
+        return None
+    return Checkpoint(folder, Contents("training", {}))
 
 
 @final

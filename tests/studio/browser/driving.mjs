@@ -134,7 +134,7 @@ export async function saved(page, figure, kind) {
 }
 
 /** Open each view of an exported page, and count its errors: it contains the answers that each view starts with. */
-export async function opened(page, ready = "main figure") {
+export async function opened(page, ready = "main :is(figure, table)") {
   const refused = {};
   for (const link of await page.locator("nav a").all()) {
     await link.click();

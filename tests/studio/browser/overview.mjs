@@ -17,7 +17,7 @@ await used("#/overview?section=positions", ".answer", async (page, result, conte
   result.live = await read(page);
   result.focused = await page.evaluate(() => document.activeElement.textContent);
   result.more = {};
-  for (const name of ["Diagnostics", "Positions"]) result.more[name] = await page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
+  for (const name of ["Diagnostics", "Positions"]) result.more[name] = await page.locator("main section", { has: page.getByText("More: ") }).getByRole("link", { name, exact: true }).last().getAttribute("href");
   result.card = await page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
   result.csv = await saved(page, page.locator("figure").first(), "CSV");
   result.parts = await saved(page, page.getByRole("region", { name: "Sizes" }), "CSV");

@@ -8,7 +8,7 @@ await used("#/pipeline?at=2&other=1", ".equation", async (page, result) => {
   await page.keyboard.press("Control+k");
   await page.keyboard.press("Control+a");
   await page.keyboard.type("A dog");
-  await page.waitForFunction(() => document.querySelectorAll(".chips:not(.large) .chip").length === 4);
+  await page.waitForFunction(() => document.querySelectorAll(".chips .chip").length === 4);
   await page.getByLabel("where").selectOption("sinusoidal+rotary+alibi");
   await page.getByLabel("causal mask").check();
   await page.waitForFunction(() => document.querySelector(".equation")?.textContent.includes("bias("));
@@ -23,7 +23,7 @@ await used("#/pipeline?at=2&other=1", ".equation", async (page, result) => {
     const step = new URLSearchParams(page.url().split("?")[1]).get("step") ?? "tokens";
     result.steps.push(step);
     await quiet(page);
-    if (step === "ids") result.ids = await page.locator(".chips.large small").evaluateAll((all) => all.map((each) => each.textContent.replaceAll(",", "")));
+    if (step === "tokens") result.ids = await page.locator("tbody tr").evaluateAll((rows) => rows.map((row) => row.cells[2].textContent));
     if (step === "sum") result.csv = await saved(page, figure, "CSV");
     if (step === "score") result.scores = await saved(page, figure, "CSV");
     if (step === "rotation") {

@@ -38,7 +38,9 @@ if (given.fingerprint) {
 
 result.opened = await opened(page, "main figure, main .note, main .answer");
 if (given.fingerprint) {
-  // Ask is the last view: it offers what it can answer alone.
+  // Ask offers what it can answer alone.
+  await page.getByRole("link", { name: "Ask", exact: true }).click();
+  await page.locator(".asked .value").first().waitFor();
   const answers = () => page.locator(".asked .value").allInnerTexts();
   result.asked = [await page.locator(".examples button").allInnerTexts(), await page.locator("main :is(input, select)").count(), await answers()];
   await page.getByRole("button", { name: "Shift all positions by 1" }).click();

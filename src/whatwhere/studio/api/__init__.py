@@ -7,6 +7,7 @@ formula: these are in analysis.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from whatwhere.analysis.token_map import MINIMUM_ROWS
 from whatwhere.studio.api import ask, biases, findings, pipeline, positions, replay, rotary, token_map, tokens
@@ -27,73 +28,56 @@ class TableHeader:
     dtype: str
 
 
+Group = Literal["Models", "Tokens", "Positions", "Training"]
+
+
 @dataclass(frozen=True)
 class View:
-    """A view of the page: its heading, what it answers, and whether it looks at one run of a comparison."""
+    """A view of the page: the group of its tab, its heading, what it answers, and whether it looks at one run."""
 
+    group: Group
     title: str
     question: str
-    by_run: bool = False
+    by_run: bool = True
 
 
-_WHOLE = ("compare", "rotary", "biases", "ask")
 VIEWS: Mapping[str, View] = {
-    name: View(title, question, name not in _WHOLE)
-    for name, title, question in (
-        (
-            "compare",
-            "Compare",
-            "Which positional encoding holds beyond the trained length, or how do checkpoints differ?",
-        ),
-        ("pipeline", "Pipeline", "How does a text become vectors and attention scores, by its tokens and positions?"),
-        ("overview", "Overview", "What are the tokens of this file, and how does the model encode positions?"),
-        ("tokens", "Token card", "What is a token, what is the norm of its vector, and which tokens are near it?"),
-        ("map", "Token map", "How are all tokens arranged, and how much of that does a map in two dimensions keep?"),
-        (
-            "diagnostics",
-            "Diagnostics",
-            "Which tokens look under-trained, which are unreachable, and which rows are faulty?",
-        ),
-        ("positions", "Positions", "What is the vector or bias of each position, which are similar, and on what path?"),
-        ("rotary", "Rotary lab", "How many rotations does each pair make, and what does a scaling change?"),
-        ("biases", "Biases", "What do positions add to the attention scores, and how far does each head attend?"),
-        ("replay", "Training replay", "How does training change the token table and the loss, step by step?"),
-        ("attention", "Attention by distance", "How much attention does each head of a trained model pay by distance?"),
-        ("ask", "Ask", "What do trained models answer, what does each head attend to, and do positions matter?"),
-    )
+    "compare": View("Models", "Compare", "Which scheme holds beyond the trained length? How do models differ?", False),
+    "ask": View("Models", "Ask", "What do trained models answer and attend to, and do positions matter?", False),
+    "overview": View("Models", "Overview", "What is wrong here, what are the tokens, and how are positions encoded?"),
+    "pipeline": View("Models", "Pipeline", "How does a text become vectors and attention scores?"),
+    "tokens": View("Tokens", "Token card", "What is a token, what is its norm, and which tokens are near?"),
+    "map": View("Tokens", "Token map", "How are all tokens arranged, and how much of that does a plane keep?"),
+    "diagnostics": View("Tokens", "Diagnostics", "Which tokens look under-trained or unreachable, which rows faulty?"),
+    "positions": View("Positions", "Positions", "What is the vector or bias of each position, and which are similar?"),
+    "rotary": View("Positions", "Rotary lab", "How far is each pair rotated, and what does a scaling change?", False),
+    "biases": View("Positions", "Biases", "What do positions add to scores, and how far does each head attend?", False),
+    "training": View("Training", "Training", "How fast does each run of this comparison learn?", False),
+    "replay": View("Training", "Training replay", "How does training change the token table and the loss, by step?"),
+    "attention": View("Training", "Attention by distance", "How much does each head attend at each distance?"),
 }
-"""By their names in the address."""
+"""By their names in the address, in the order of their tabs; the page opens on the first that has something to show."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is open.
-
-    Args:
-        path: of the file or folder; "" where nothing was opened, and in an exported page.
-        guessed: whether the token table was chosen by its size, for no name is known.
-        begin: the settings that some views begin with, by the names of the views.
-        own: whether the file itself describes positions, by a configuration or a table.
-        runs, run: of a comparison, such as "rotary-0", and the one that views begin with; on an exported page those of
-            which it holds something.
-        other: the path of a second checkpoint, which the first is compared with.
-    """
+    """What is open."""
 
     kind: Kind
     name: str
-    path: str
+    path: str  # of the file or folder; "" where nothing was opened, and in an exported page
     format: str
     model: str | None
     tables: Mapping[Which, TableHeader]
-    guessed: bool
+    guessed: bool  # whether the token table was chosen by its size, for no name is known
     positions: Sequence[int] | None
-    begin: Mapping[str, Mapping[str, str | int | float | bool]]
+    begin: Mapping[str, Mapping[str, str | int | float | bool]]  # settings that views begin with, by the view's name
     views: Mapping[str, View]
-    own: bool
-    runs: Sequence[str]
+    own: bool  # whether the file itself describes positions, by a configuration or a table
+    runs: Sequence[str]  # of a comparison, such as "rotary-0"; on an exported page those of which it holds something
     run_titles: Sequence[str]
-    run: str
-    other: str | None
+    run: str  # which views begin with
+    other: str | None  # the path of a second checkpoint, which the first is compared with
     tokenizer: bool
     examples: Sequence[str]
     analogy: Sequence[str]
@@ -135,36 +119,32 @@ def about(session: Session) -> About:
 
 def views(session: Session) -> dict[str, View]:
     """Return the views that have something to show of what is open, in their order."""
-    results, table, own = session.kind == "results", bool(session.tables), has_own(session)
+    results, table = session.kind == "results", bool(session.tables)
     doors = used_doors(session)
     shown = {
-        "compare": results,
-        "pipeline": True,
+        "compare": results or session.other is not None,
+        "ask": ask.cannot_ask(session) is None,
         "overview": table or session.kind == "checkpoint",
+        "pipeline": session.kind != "training",
         "tokens": table,
         "map": table and _tables(session)["input"].rows >= MINIMUM_ROWS["pca"],
         "diagnostics": table,
-        "positions": own or bool(session.runs) or session.kind == "fresh",
-        "rotary": "query_key" in doors and not results,
+        "positions": has_own(session) or bool(session.runs) or session.kind == "fresh",
+        "rotary": "query_key" in doors,
         "biases": "score" in doors,
+        "training": session.kind == "training",
         "replay": results,
         "attention": results,
-        "ask": ask.cannot_ask(session) is None,
     }
-    names = [name for name, some in shown.items() if some]
-    names += [] if session.other is None or results else ["compare"]
-    return {name: VIEWS[name] for name in names}
+    # A table of random numbers has nothing to report: it begins with what can be tried on it.
+    first = ["pipeline"] if session.kind == "fresh" else []
+    return {name: VIEWS[name] for name in [*first, *VIEWS] if shown[name]}
 
 
 def _tables(session: Session) -> dict[Which, TableHeader]:
-    checkpoint = session.checkpoint
-    names: dict[Which, str | None] = {"input": checkpoint.token_table, "output": checkpoint.output_projection}
-    entries = {
-        which: checkpoint.entry(name) for which, name in names.items() if which in session.tables and name is not None
-    }
-    return {
-        which: TableHeader(entry.name, entry.shape[0], entry.shape[1], entry.dtype) for which, entry in entries.items()
-    }
+    named = {"input": session.checkpoint.token_table, "output": session.checkpoint.output_projection}
+    entries = {which: session.checkpoint.entry(named[which]) for which in session.tables}
+    return {n: TableHeader(each.name, each.shape[0], each.shape[1], each.dtype) for n, each in entries.items()}
 
 
 Export = Callable[[Session], ExportedView | None]
@@ -193,6 +173,7 @@ EXPORTS: Mapping[str, Export] = {
     "rotary": rotary.exported,
     "biases": biases.exported,
     "compare": findings.exported_comparison,
+    "training": replay.exported_training,
     "replay": replay.exported,
     "attention": replay.exported_attention,
     "ask": ask.exported,

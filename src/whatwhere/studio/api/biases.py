@@ -61,35 +61,25 @@ class BiasChoice:
 
 @dataclass(frozen=True, eq=False)
 class BiasFindings:
-    """One bias.
+    """One bias, of the open model or of the catalogue."""
 
-    Args:
-        missing: why there is no bias of the open model.
-        unavailable: biases of the open model that cannot be shown, by their titles, and why.
-        python: lines that build it as `scheme`; PATH is the path of what is open.
-        tensor: the learned table of the open model.
-        matrix: the bias of each query and key, or the weight; NaN for keys that the scheme excludes.
-        examined: distances examined, from 0 on; of the curves `distances`.
-        later, ranges_later: for later keys; None where they are as for earlier ones, or excluded.
-    """
-
-    missing: str | None
-    unavailable: Mapping[str, str]
+    missing: str | None  # why there is no bias of the open model
+    unavailable: Mapping[str, str]  # biases of the open model that cannot be shown, by their titles, and why
     choices: Sequence[BiasChoice]
     scheme: str
     repr: str
-    python: str
-    tensor: str | None
+    python: str  # lines that build it as `scheme`; PATH is the path of what is open
+    tensor: str | None  # the learned table of the open model
     random: bool
     parameters: Sequence[Parameter]
     causal: bool
     heads: int
     head: int
-    matrix: Float[np.ndarray, "queries keys"]
-    examined: int
+    matrix: Float[np.ndarray, "queries keys"]  # bias or weight; NaN for keys that the scheme excludes
+    examined: int  # distances, from 0 on; of the curves `distances`
     distances: Int[np.ndarray, " distances"]
     past: Float[np.ndarray, "heads distances"]
-    later: Float[np.ndarray, "heads distances"] | None
+    later: Float[np.ndarray, "heads distances"] | None  # for later keys; None where as for earlier ones, or excluded
     ranges: EffectiveRange
     ranges_later: EffectiveRange | None
 
@@ -98,23 +88,16 @@ class BiasFindings:
 def shown(
     session: Session,
     *,
-    scheme: str = "",
-    options: str = "",
+    scheme: str = "",  # the model's own, or ALiBi
+    options: str = "",  # such as "num_buckets=16"
     heads: Annotated[int, 1, 64] = 8,
     head: Annotated[int, 0, 1023] = 0,
     tokens: Annotated[int, 2, 256] = 64,
-    weights: bool = False,
-    share: Share = "0.01",
+    weights: bool = False,  # in the matrix and the curves, in place of biases
+    share: Share = "0.01",  # of the largest weight, at which a head's range ends
     seed: Seed = 0,
 ) -> BiasFindings:
-    """Return one bias: the matrix of a head, the curves of all, and the effective range of each.
-
-    Args:
-        scheme: "" is the model's own, or ALiBi.
-        options: such as "num_buckets=16".
-        weights: of the matrix and the curves, in place of biases.
-        share: of the largest weight, at which a head's range ends.
-    """
+    """Return one bias: the matrix of a head, the curves of all, and the effective range of each."""
     from whatwhere.where.catalogue import catalogue, random_scheme
 
     biases, missing = model_biases(session)
@@ -202,10 +185,7 @@ def _past(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     from whatwhere.where.binding import Where
 
     curves = by_distance(Where(score=scheme), EXAMINED)
-    if curves is None:
-        raise SettingError(
-            f"the bias of {type(scheme).__name__} depends on queries and keys: the view Pipeline shows it for a text."
-        )
+    assert curves is not None  # biases that depend on queries and keys are not among the choices
     return np.stack([curve.double().numpy() for curve in curves.curves.values()])
 
 

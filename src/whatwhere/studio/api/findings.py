@@ -2,25 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from jaxtyping import Float, Int64
 
+from whatwhere.analysis.added_positions import PositionTable
 from whatwhere.analysis.checkpoint_difference import difference as compute_difference
 from whatwhere.analysis.inspection import Inspection
+from whatwhere.analysis.lint import Severity, check_subject
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
-from whatwhere.report import comparison, diagnostics, inspection
+from whatwhere.report import comparison, diagnostics, inspection, lint
 from whatwhere.report import difference as differences
 from whatwhere.report.section import Chart, Part, Section, Series, Table
-from whatwhere.report.text import capital, count, number
+from whatwhere.report.text import capital, count, number, ranges
 from whatwhere.studio.api.settings import ExportedView, Findings, Which, in_steps, query
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
-_BINS = 60
+_BINS, _ODD = 60, 8
+_SUSPICIOUS: Mapping[str, Severity] = {
+    **dict.fromkeys(("under_trained", "far", "duplicates"), "warning"),
+    **dict.fromkeys(("unmoved", "unreachable", "hubs"), "note"),
+}
+"""Lists of suspicious rows that lead the overview; zero rows and those that are not finite are found with the files."""
 
 
 @query("overview.inspected")
@@ -28,19 +35,45 @@ def inspected(session: Session, report: Report) -> Findings:
     """Return the inspection. It is a job, for a large table takes half a minute."""
     if not session.tables and session.kind != "checkpoint":
         raise SettingError("there is no token table here, so there is nothing to inspect.\nOpen a model.")
-    return _findings(session.inspection(in_steps(report, 10)))
+    return _findings(session, session.inspection(in_steps(report, 10)))
 
 
 def exported_overview(session: Session) -> ExportedView:
     """Return the inspection for an exported page."""
-    found = _findings(session.inspection(lambda step: None))
+    found = _findings(session, session.inspection(lambda step: None))
     text = [f"{found.headline}.", found.method]
     return ExportedView([("overview.inspected", {})], sections=found.sections, text=text)
 
 
-def _findings(found: Inspection) -> Findings:
+def _findings(session: Session, found: Inspection) -> Findings:
     method = f"Format: {found.format}. Read by whatwhere {found.whatwhere}; rows sampled with seed {found.seed}."
-    return Findings(capital(inspection.headline(found)), _captioned(inspection.sections(found)), method)
+    sections = _captioned(inspection.sections(found))
+    short = [each for each in sections if len(each.parts) == 1 and isinstance(each.parts[0], str)]
+    absent = [Section("absent", "Not in this file", [str(each.parts[0]) for each in short])] if short else []
+    sections = [_warnings(session, found), *(each for each in sections if each not in short), *absent]
+    return Findings(capital(inspection.headline(found)), sections, method)
+
+
+def _warnings(session: Session, found: Inspection) -> Section:
+    """Return a row for each contradiction of the files, each list of suspicious rows and odd positions; worst first.
+
+    The second cell of a row is the rule, or the view that shows more, as in "diagnostics.hubs".
+    """
+    files = session.kind == "checkpoint" and session.checkpoint.format != "run" and session.checkpoint.path.exists()
+    checked = check_subject(session.subject).findings if files else []
+    rows = [(each.severity, each.rule, lint.line(each).partition(": ")[2]) for each in checked]
+    if isinstance(found.diagnostics, TokenDiagnostics):
+        lists = diagnostics.first_sentences(found.diagnostics)
+        rows += [(level, f"diagnostics.{name}", lists[name]) for name, level in _SUSPICIOUS.items() if name in lists]
+    if isinstance(found.positions, PositionTable) and len(odd := found.positions.outliers):
+        named = ranges(odd[:_ODD].tolist()) + ", ..." * (len(odd) > _ODD)
+        text = "unlike the others by norm, distance from the mean row, or cosine to both neighbors"
+        rows.append(("note", "positions", f"{count(len(odd), 'position')} {text}: {named}."))
+    rows.sort(key=lambda row: get_args(Severity).index(row[0]))
+    table = Table(
+        "Contradictions, suspicious rows and odd positions", ("severity", "about", "finding"), rows, shorten="never"
+    )
+    return Section("warnings", "Warnings", [table if rows else "No contradiction and no suspicious row was found."])
 
 
 def _captioned(sections: Sequence[Section]) -> list[Section]:

@@ -28,19 +28,21 @@ from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from torch import Tensor
 
     from whatwhere.where.binding import Where
 
-MAX_TOKENS = 48
-"""More would be too small to read."""
+MAX_TOKENS = 48  # more would be too small to read
 Tokens = Literal["words", "loaded"]
 SENTENCE = "The cat sat on the mat."
-_FEW, _LONG = 6, 30
-"""Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
+_FEW, _LONG = 6, 30  # tokens of a first text, where that sentence cannot be read, and characters that each stays below
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
 _EXPRESSION = "the text is an expression of the first tutorial, and has the ids of its tokenizer"
-_SHOWN = 4
-"""Features of a vector in the table of an exported page."""
+_LAYER = """results = ww.comparison.read_results(PATH)
+run = next(run for run in results.runs if run.file == {!r})
+block = ww.comparison.load_model(results, run).blocks[0]
+x, projections = block.norm_attention(x).detach(), block.qkv.weight.chunk(3)[:2]"""
+_SHOWN = 4  # features of a vector in the table of an exported page
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +56,11 @@ class RotaryPairs:
 
 @dataclass(frozen=True, eq=False)
 class TextWalkthrough(SchemeSummary, FirstTokens):
-    """Each step of a text from tokens to the scores of one head, as in Walkthrough and AttentionScores.
+    """Each step of a text from tokens to the scores of one head, as in Walkthrough and AttentionScores."""
 
-    `tensor` is the token table, None where its rows are random; the model multiplies them by `factor`.
-    """
-
-    tensor: str | None
-    factor: float
+    tensor: str | None  # the token table; None where its rows are random
+    factor: float  # by which the model multiplies them
+    layer: str  # Python that makes of x what the first layer of a run projects, and by what; "" where q = k = x
     rows: Float[np.ndarray, "tokens dim"]
     position_rows: Float[np.ndarray, "tokens dim"] | None
     vectors: Float[np.ndarray, "tokens dim"]
@@ -69,7 +69,9 @@ class TextWalkthrough(SchemeSummary, FirstTokens):
     scale: float
     causal: bool
     q: Float[np.ndarray, "tokens head_dim"]
+    k: Float[np.ndarray, "tokens head_dim"]
     mapped_q: Float[np.ndarray, "tokens mapped_dim"]
+    mapped_k: Float[np.ndarray, "tokens mapped_dim"]
     products: Float[np.ndarray, "tokens tokens"]
     mapped_products: Float[np.ndarray, "tokens tokens"]
     bias: Float[np.ndarray, "tokens tokens"] | None
@@ -95,9 +97,9 @@ def begin(session: Session) -> dict[str, str | int | bool]:
 
 def _is_causal(session: Session) -> bool:
     """Return whether the model's queries attend to earlier keys only; of a model of two parts, the decoder's."""
-    config = session.checkpoint.config
+    config, settings = session.checkpoint.config, session.checkpoint.metadata.get("settings")
     if config is None or session.kind != "checkpoint":
-        return True
+        return not (session.kind == "results" and isinstance(settings, dict) and settings.get("direction") == "encoder")
     try:
         return session.checkpoint.description.causal
     except WhatWhereError:  # a model type that is not known, or a configuration that is refused
@@ -115,16 +117,13 @@ def _first_text(session: Session) -> str:
         return " ".join(map(str, session.table().ids[:_FEW].tolist()))  # rows that hold numbers
     if not looks_up(session.checkpoint):
         return SENTENCE
-    words = [word if _has(reader, word) else word.lower() for word in SENTENCE.replace(".", " .").split()]
-    words = [word for word in words if _has(reader, word)]
+    known = reader.get_vocab(with_added_tokens=True)
+    words = [word if word in known else word.lower() for word in SENTENCE.replace(".", " .").split()]
+    words = [word for word in words if word in known]
     if not any(word.isalnum() for word in words):
         texts = (each.strip() for each in session.texts if isinstance(each, str) and len(each) < _LONG)
-        words = list(islice((each for each in texts if each.isalnum() and _has(reader, each)), _FEW))
+        words = list(islice((each for each in texts if each.isalnum() and each in known), _FEW))
     return " ".join(words).replace(" .", ".") or SENTENCE
-
-
-def _has(reader: "Tokenizer", word: str) -> bool:
-    return reader.token_to_id(word) is not None
 
 
 def exported(session: Session) -> ExportedView | None:
@@ -148,21 +147,16 @@ def walk(
     session: Session,
     *,
     text: str,
-    tokens: Tokens = "words",
-    scheme: str,
-    run: str = "",
+    tokens: Tokens = "words",  # of the text itself, numbered, with random rows
+    scheme: str,  # "model", a run, or a name of the catalogue
+    run: str = "",  # whose token table goes with a scheme of the catalogue
     dim: Features = 0,
     heads: Heads = 0,
     head: Annotated[int, 0, 1023] = 0,
     causal: bool = True,
     seed: Seed = 0,
 ) -> TextWalkthrough:
-    """Follow a text from tokens to scores, in the loaded model or in a layer with random parameters.
-
-    Args:
-        tokens: "words" numbers the words of the text itself.
-        scheme: "model", a run, or a name of the catalogue; `run` is the one whose token table goes with these.
-    """
+    """Follow a text from tokens to scores: in a run, in the loaded model, or in a layer with random parameters."""
     loaded = tokens == "loaded"
     all_ids, all_words = _read(session, text, loaded)
     from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
@@ -181,7 +175,8 @@ def walk(
     else:
         table, rows = token_rows(session.checkpoint, tensor, ids, factor_of(session)), range(count)
     steps = follow(table, shown.where, rows, ids, tokens=words, scheme=scheme)
-    scores = attention_scores(steps.vectors, shown.where, shown.num_heads, shown.head_dim, causal=causal)
+    x, projections = _first_layer(session, scheme, steps.vectors) if loaded else (steps.vectors, None)
+    scores = attention_scores(x, shown.where, shown.num_heads, shown.head_dim, causal=causal, projections=projections)
     if head >= shown.num_heads:
         raise SettingError(f"head must be a whole number from 0 to {shown.num_heads - 1}, but is {head}.")
     notes = list(shown.notes)
@@ -192,12 +187,13 @@ def walk(
     of_head = {
         name: None if each is None else each[head]
         for name, each in vars(scores).items()
-        if name not in ("scale", "causal", "mapped_k")
+        if name not in ("scale", "causal")
     }
     return TextWalkthrough(
         **vars(_tokens(session, ids, words, loaded, len(all_ids))),
         tensor=tensor,
         factor=factor_of(session) if loaded else 1.0,
+        layer="" if projections is None else _LAYER.format(f"models/{scheme}.safetensors"),
         **shown.summary() | {"notes": notes},
         rows=_array(steps.rows),
         position_rows=_array(steps.position_rows),
@@ -210,6 +206,19 @@ def walk(
         pairs=_pairs(shown.where),
         seed=seed,
     )
+
+
+def _first_layer(session: Session, scheme: str, vectors: "Tensor") -> "tuple[Tensor, tuple[Tensor, Tensor] | None]":
+    """Return what the first layer of a run projects, behind its norm, and W_Q and W_K; else the vectors alone."""
+    from torch import from_numpy
+    from torch.nn.functional import layer_norm
+
+    names = [f"{scheme}/blocks.0.{name}" for name in ("norm_attention.weight", "norm_attention.bias", "qkv.weight")]
+    if not session.checkpoint.tensors.keys() >= {*names}:  # not a run, or a model of the user's own
+        return vectors, None
+    weight, bias, qkv = (from_numpy(session.checkpoint.array(name)) for name in names)
+    query, key, _ = qkv.chunk(3)
+    return layer_norm(vectors, weight.shape, weight, bias), (query, key)
 
 
 @query("pipeline.read")

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from whatwhere.where.catalogue.entry import Door, SchemeDescription
 
 MOST_ROWS = 2048
-MOST_COMPARED = 256
-"""Positions of which all pairs are compared; of more, evenly spaced ones."""
-MOST_EXPORTED = 128
-"""Positions on an exported page: a whole table would be a third of the file of a small model."""
+MOST_COMPARED = 256  # positions of which all pairs are compared; of more, evenly spaced ones
+MOST_EXPORTED = 128  # positions on an exported page: a whole table would be a third of the file of a small model
 AXES = 3
 
 
@@ -48,21 +46,14 @@ class PositionVectors(TrainedPositions):
 
 @dataclass(frozen=True, eq=False)
 class PositionFindings(SchemeSummary):
-    """The positions of a scheme.
+    """The positions of a scheme."""
 
-    Args:
-        door: the one that is shown; None where no position enters.
-        fingerprint: None where the scheme depends on queries and keys.
-        by_distance: None where nothing depends on the distance alone.
-        wavelengths: of the pairs of features of a sinusoid, in positions.
-    """
-
-    door: "Door | None"
+    door: "Door | None"  # the one that is shown; None where no position enters
     rows: int
-    fingerprint: "Fingerprint | None"
-    by_distance: "ByDistance | None"
+    fingerprint: "Fingerprint | None"  # None where the scheme depends on queries and keys
+    by_distance: "ByDistance | None"  # None where nothing depends on the distance alone
     vectors: PositionVectors | Missing | None
-    wavelengths: Float[np.ndarray, " pairs"] | None
+    wavelengths: Float[np.ndarray, " pairs"] | None  # of the pairs of features of a sinusoid, in positions
 
 
 @query("schemes.list")
@@ -110,20 +101,14 @@ def exported(session: Session) -> ExportedView | None:
 def positions(
     session: Session,
     *,
-    scheme: str,
-    door: str = "",
+    scheme: str,  # "model", a run, or a name of the catalogue
+    door: str = "",  # the first in use
     rows: Annotated[int, 2, MOST_ROWS] = 128,
     dim: Features = 0,
     heads: Heads = 0,
     seed: Seed = 0,
 ) -> PositionFindings:
-    """Return what a scheme has at one door for positions 0, 1, ...: numbers, cosines, norms, and their path.
-
-    Args:
-        scheme: "model", a run, or a name of the catalogue.
-        door: "" takes the first in use.
-        rows: at most so many positions.
-    """
+    """Return what a scheme has at one door for positions 0, 1, ...: numbers, cosines, norms, and their path."""
     from whatwhere.analysis import position_similarity as similarity
     from whatwhere.where.binding import Where
 

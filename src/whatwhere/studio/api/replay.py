@@ -8,19 +8,27 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
+from whatwhere.errors import SettingError
 from whatwhere.report.section import Chart, Part, Section, Series
 from whatwhere.studio.api.settings import ExportedView, Findings, columns, query
 from whatwhere.studio.schemes import find_run, first_names
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
-    from whatwhere.comparison.results import RunResult
+    from whatwhere.comparison.results import LossesSoFar, RunResult
 
 MOST_NUMBERS = 500_000
 """Of all tables of a run, as the page and an exported file hold them: 50 steps of 50 tokens with 200 features."""
 _ATTENTION, _UNIFORM = "attention@", "uniform@"
-_SHOWN = 256
-"""Tokens in a table for readers without JavaScript."""
+_SHOWN = 256  # tokens in a table for readers without JavaScript
+
+
+@dataclass(frozen=True)
+class Training:
+    """The runs that have a loss; once the comparison is `finished`, the session is on its results."""
+
+    runs: "Sequence[LossesSoFar]"
+    finished: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,16 @@ class Frames:
     losses: Float64[np.ndarray, " losses"]
     frames: TableFrames | None
     missing: str | None
+
+
+@query("training.now")
+def training(session: Session) -> Training:
+    """Return the losses of the finished runs, and of those that train on a machine that has this folder."""
+    if session.show_results():
+        return Training([], finished=True)
+    from whatwhere.comparison.folder import losses_so_far
+
+    return Training(losses_so_far(session.checkpoint.path), finished=False)
 
 
 @query("replay.frames")
@@ -123,6 +141,11 @@ def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray 
         "run ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger "
         "for near keys, since early queries have few keys.",
     )
+
+
+def exported_training(session: Session) -> ExportedView:
+    """Refuse to export what changes."""
+    raise SettingError(f"the comparison in {session.checkpoint.path} is training: export its results when it ends.")
 
 
 def exported(session: Session) -> ExportedView:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from whatwhere.analysis.rotary import RotaryLayers, RotarySpectrum, rotary_agreement, rotary_spectrum
+from whatwhere.analysis.rotary import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
+from whatwhere.models.load_where import run_length
 from whatwhere.report.section import Section
 from whatwhere.studio.api.settings import ExportedView, Parameter, Value, columns, parse, query, with_values
-from whatwhere.studio.schemes import layer_names, model_rotaries
+from whatwhere.studio.schemes import first_names, is_built, layer_names, model_rotaries, scheme_of
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -61,38 +62,27 @@ _OPTIONAL = ("attention_factor", "mscale", "mscale_all_dim")
 
 @dataclass(frozen=True)
 class RotaryPreset:
-    """The values that a configuration can begin with, as in "from=plain".
-
-    Args:
-        lengths: how its lengths are known; "" for a plain rotary.
-        lists: the factors of each pair for short and for long texts, where they are the model's own.
-    """
+    """The values that a configuration can begin with, as in "from=plain"."""
 
     name: str
     title: str
     values: Mapping[str, Value] = field(default_factory=dict)
     claimed: int = 16_384
-    lengths: str = ""
-    lists: tuple[Sequence[float], Sequence[float]] | None = None
+    lengths: str = ""  # how its lengths are known; "" for a plain rotary
+    lists: tuple[Sequence[float], Sequence[float]] | None = None  # factors of pairs for short and long texts
 
 
 @dataclass(frozen=True, eq=False)
 class PairRotations:
-    """The pairs of one configuration, in their order.
-
-    Args:
-        follows_length: whether the frequencies depend on the length; they are those of the claimed one.
-        magnitude: factor of queries and keys.
-        agreement: cosines by distance between vectors that are rotated with the scaling and without.
-    """
+    """The pairs of one configuration, in their order."""
 
     python: str
-    follows_length: bool
-    magnitude: float
+    follows_length: bool  # the frequencies are those of the claimed length
+    magnitude: float  # factor of queries and keys
     trained: int
     frequencies: Float[np.ndarray, " pairs"]
     spectrum: RotarySpectrum
-    agreement: Float[np.ndarray, " distances"]
+    agreement: Float[np.ndarray, " distances"]  # cosines between vectors that are rotated with the scaling and without
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,20 +98,15 @@ class RotaryConfiguration:
 
 @dataclass(frozen=True, eq=False)
 class RotaryLab:
-    """Two configurations of rotary.
+    """Two configurations of rotary."""
 
-    Args:
-        missing: why the open model has none; None where it has one.
-        agreement: cosines between vectors that are rotated by both; None where their pairs differ in number.
-    """
-
-    missing: str | None
+    missing: str | None  # why what is open has none
     presets: Sequence[RotaryPreset]
     scalings: "Mapping[str, SchemeDescription]"
     claimed: int
     sides: tuple[RotaryConfiguration, RotaryConfiguration]
     distances: Int[np.ndarray, " distances"]
-    agreement: Float[np.ndarray, " distances"] | None
+    agreement: Float[np.ndarray, " distances"] | None  # of both; None where their pairs differ in number
 
 
 _PLAIN = RotaryPreset("plain", "a plain rotary")
@@ -129,16 +114,13 @@ _PLAIN = RotaryPreset("plain", "a plain rotary")
 
 @query("rotary.lab")
 def lab(session: Session, *, a: str = "", b: str = "", claimed: Annotated[int, 0, MAX_LENGTH] = 0) -> RotaryLab:
-    """Compare two configurations of rotary; parameters that are not set are those of the open model, or plain.
+    """Compare two configurations of rotary, as "from=plain scaling=yarn factor=4"; others are those of the open model.
 
-    Args:
-        a, b: such as "from=plain scaling=yarn factor=4".
-        claimed: the length of the text; 0 takes what the model claims.
+    The length `claimed` of a text is 0 for what the model claims.
     """
     from whatwhere.where.catalogue import catalogue, describe
 
-    rotaries, missing = model_rotaries(session)
-    presets = [_preset(n, *rotary) for n, rotary in enumerate(rotaries)] + [_PLAIN]
+    presets, missing = _presets(session)
     by_name = {preset.name: preset for preset in presets}
     choice = Parameter("from", "choice", presets[0].name, choices=tuple(by_name))
     first, second = (_values(text, begin, choice) for text, begin in zip((a, b), _begin(presets), strict=True))
@@ -185,12 +167,45 @@ def _begin(presets: Sequence[RotaryPreset]) -> tuple[str, str]:
     return f"from={first.name}", f"from={first.name} scaling={other}"
 
 
-def _preset(number: int, scheme: Any, group: RotaryLayers) -> RotaryPreset:
+def _presets(session: Session) -> tuple[list[RotaryPreset], str | None]:
+    """Return the rotaries of what is open and a plain one, and why there is no other."""
+    if session.kind != "results":
+        rotaries, missing = model_rotaries(session)
+        found = [
+            (scheme, f"this model, {layer_names(group.layers)}", group.trained, group.claimed, group.lengths)
+            for scheme, group in rotaries
+        ]
+    else:
+        found, missing = _of_runs(session), "no run rotates queries and keys by fixed frequencies"
+    own = [_preset(n, *rotary) for n, rotary in enumerate(found)]
+    return [*own, _PLAIN], None if own else missing
+
+
+def _of_runs(session: Session) -> list[tuple[Any, str, int, int, str]]:
+    from whatwhere.comparison.answers import task_of
+    from whatwhere.where.query_key.rotary import Rotary
+
+    found: list[tuple[Any, str, int, int, str]] = []
+    for run in first_names(session):
+        shown = scheme_of(session, run) if is_built(session, run) else None
+        if shown is None or type(shown.where.query_key) is not Rotary:
+            continue
+        trained = run_length(session.checkpoint, run)
+        try:
+            tested = task_of(session.results).token_count(max(session.results.tested))
+        except WhatWhereError:  # a task of the user's own
+            tested = trained
+        lengths = f"trained with up to {trained} tokens, tested with up to {tested}"
+        found.append((shown.where.query_key, f"the run {shown.title}", trained, max(trained, tested), lengths))
+    return found
+
+
+def _preset(number: int, scheme: Any, title: str, trained: int, claimed: int, lengths: str) -> RotaryPreset:
     scaling = scheme.scaling
     values: dict[str, Value] = {"head_dim": scheme.head_dim, "theta": float(scheme.theta)}
     if scheme.rotary_dim != scheme.head_dim:
         values["rotary_dim"] = scheme.rotary_dim
-    values["original_length"] = group.trained
+    values["original_length"] = trained
     lists = None
     if scaling is not None:
         values["scaling"] = next((name for name, kind in _kinds().items() if type(scaling) is kind), "none")
@@ -199,8 +214,7 @@ def _preset(number: int, scheme: Any, group: RotaryLayers) -> RotaryPreset:
             lists = (of_scaling.pop("short_factor"), of_scaling.pop("long_factor"))
         types = {parameter.name: type(parameter.value) for parameter in (*_COMMON, *_OWN)}
         values |= {name: types[name](value) for name, value in of_scaling.items() if value is not None}
-    title = f"this model, {layer_names(group.layers)}"
-    return RotaryPreset(str(number), title, values, group.claimed, group.lengths, lists)
+    return RotaryPreset(str(number), title, values, claimed, lengths, lists)
 
 
 def _values(settings: str, default: str, choice: Parameter) -> dict[str, Value]:

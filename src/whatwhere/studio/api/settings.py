@@ -15,11 +15,11 @@ from whatwhere.report.section import Headline, Section, Shorten, Table
 from whatwhere.report.text import number
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
+from whatwhere.studio.session import Which as Which
 
 Answer = TypeVar("Answer")
 Value = float | int | bool | str
 Kind = Literal["flag", "choice", "whole", "number"]
-Which = Literal["input", "output"]
 
 LONGEST_TEXT = 20_000
 # Settings of schemes of the catalogue; 0 takes the sizes of the open model.
@@ -29,10 +29,8 @@ Seed = Annotated[int, 0, 1 << 31]
 
 Query = Callable[[Session, Mapping[str, Any]], Any]
 JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
-QUERIES: dict[str, Query] = {}
-"""What is answered at once, by the name that the page uses."""
-JOBS: dict[str, JobFunction] = {}
-"""What takes seconds or minutes: it runs as a job, and reports its progress."""
+QUERIES: dict[str, Query] = {}  # what is answered at once, by the name that the page uses
+JOBS: dict[str, JobFunction] = {}  # what takes seconds or minutes: it runs as a job, and reports its progress
 
 
 def query(name: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
@@ -106,19 +104,12 @@ class Findings(Headline):
 
 @dataclass(frozen=True)
 class ExportedView:
-    """What an exported page holds of a view.
+    """What an exported page holds of a view."""
 
-    Args:
-        queries: names and settings of the queries and jobs whose answers it holds.
-        sections: the same to read without JavaScript.
-        begin: the settings that the view begins with there; None for those of the live page.
-        text: sentences above the sections, the answer first.
-    """
-
-    queries: Sequence[tuple[str, Mapping[str, Any]]]
-    sections: Sequence[Section] = ()
-    begin: Mapping[str, Any] | None = None
-    text: Sequence[str] = ()
+    queries: Sequence[tuple[str, Mapping[str, Any]]]  # names and settings of those whose answers it holds
+    sections: Sequence[Section] = ()  # the same to read without JavaScript
+    begin: Mapping[str, Any] | None = None  # settings that the view begins with there; None for those of the live page
+    text: Sequence[str] = ()  # sentences above the sections, the answer first
 
 
 def columns(caption: str, values: Mapping[str, Iterable[Any]], shorten: Shorten = "first") -> Table:
@@ -130,30 +121,20 @@ def columns(caption: str, values: Mapping[str, Iterable[Any]], shorten: Shorten 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a scheme, and its control on the page.
-
-    Args:
-        kind: a box, a choice, or a slider for whole or other numbers.
-        value: the current one; in a list of parameters, the default.
-        low, high: the ends of the slider.
-        least, most: the range of valid numbers; None is the slider's end.
-        base: of a logarithmic slider; None for a linear one.
-        steps: of the slider, for each power of the base, or for each 1.
-        rare: whether its control is folded away.
-    """
+    """A parameter of a scheme, and its control on the page."""
 
     name: str
     kind: Kind
-    value: Value
-    low: float | int = 0
+    value: Value  # the current one; in a list of parameters, the default
+    low: float | int = 0  # the ends of the slider
     high: float | int = 0
-    least: float | int | None = None
+    least: float | int | None = None  # the range of valid numbers; None is the slider's end
     most: float | int | None = None
-    base: int | None = None
-    steps: float | int = 1
+    base: int | None = None  # of a logarithmic slider; None for a linear one
+    steps: float | int = 1  # of the slider, for each power of the base, or for each 1
     choices: tuple[str, ...] = ()
     help: str = ""
-    rare: bool = False
+    rare: bool = False  # whether its control is folded away
 
     def read(self, text: str) -> Value:
         """Return the value that a text means, or raise SettingError."""

@@ -33,57 +33,40 @@ from whatwhere.studio.api.settings import ExportedView, columns, query
 from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
 
-FEWEST = 100
-"""Tokens of a model whose map begins as t-SNE; fewer are seen well enough by PCA."""
+FEWEST = 100  # tokens of a model whose map begins as t-SNE; fewer are seen well enough by PCA
 MOST_NAMED = 1000
-MOST_EXPORTED = 60_000
-"""Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
+MOST_EXPORTED = 60_000  # rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens
 SEED = 0
-_KEPT = 8
-"""Maps of named tokens that are kept."""
-_ENOUGH = 8
-"""Words of the tutorial that a vocabulary must have, for them to be the example."""
+_KEPT = 8  # maps of named tokens that are kept
+_ENOUGH = 8  # words of the tutorial that a vocabulary must have, for them to be the example
 
 
 @dataclass(frozen=True)
 class NamedTokens:
-    """The named tokens of a map in the order of their rows, and their nearest neighbors among each other.
+    """The named tokens of a map in the order of their rows, and their nearest neighbors among each other."""
 
-    Args:
-        groups: the group of each token, as an index of group_names.
-        missing: words that are not a token of the table, and why: such as the pieces that a tokenizer splits one into.
-    """
-
-    groups: Int[np.ndarray, " tokens"]
+    groups: Int[np.ndarray, " tokens"]  # of each token, as an index of group_names
     group_names: Sequence[str]
-    missing: Mapping[str, str]
+    missing: Mapping[str, str]  # words that are not a token of the table, and why
     neighbors: GroupNeighbors
 
 
 @dataclass(frozen=True)
 class MapPoints:
-    """A map of the tokens.
-
-    Args:
-        shown, not_finite: how many of the rows are on the map, and how many are on none.
-        missing: the extra to install, by method whose package is not installed.
-        kept, ids, coordinates: of the map; None where it is not computed yet.
-        explained: share of the variance along each axis of PCA; None for t-SNE and UMAP.
-        named: of a named set of tokens; None for a map of the whole table.
-    """
+    """A map of the tokens, without coordinates where it is not computed yet."""
 
     method: Method
     table: str
     name: str
     rows: int
-    shown: int
-    not_finite: int
-    missing: Mapping[Method, str]
+    shown: int  # rows that are on the map
+    not_finite: int  # rows that are on none
+    missing: Mapping[Method, str]  # the extra to install, by method whose package is not installed
     kept: NeighborsKept | None
-    explained: tuple[float, float] | None
+    explained: tuple[float, float] | None  # share of the variance along each axis of PCA
     ids: Int[np.ndarray, " shown"] | None
     coordinates: Float[np.ndarray, "shown 2"] | None
-    named: NamedTokens | None
+    named: NamedTokens | None  # None for a map of the whole table
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -18,8 +18,7 @@ from whatwhere.studio.api.settings import ExportedView, Which, columns, query
 from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
-MOST_ROWS = 20
-"""Neighbors whose rows are sent: more than a picture shows."""
+MOST_ROWS = 20  # neighbors whose rows are sent: more than a picture shows
 _MOST_BINS, _MOST_EXAMPLES = 60, 6
 
 
@@ -42,11 +41,7 @@ class FirstTokens(Tokens):
 
 @dataclass(frozen=True)
 class RowInTable:
-    """The row of a token in one table, None where it is not finite, and the histogram and median of the norms of all.
-
-    Args:
-        percentile: how many of 100 rows have a lower norm.
-    """
+    """The row of a token in one table, None where it is not finite, and the histogram of the norms of all rows."""
 
     name: str
     dtype: str
@@ -55,30 +50,23 @@ class RowInTable:
     edges: Float[np.ndarray, " edges"]
     median: float
     norm: float | None
-    percentile: float | None
+    percentile: float | None  # how many of 100 rows have a lower norm
     row: Float[np.ndarray, " dim"] | None
 
 
 @dataclass(frozen=True)
 class TokenCard:
-    """What a token is.
-
-    Args:
-        text, script: None where its bytes are not text.
-        bytes: of its text, the first 256 of `byte_count`.
-        characters: of its text, the first 64: the code point of each, such as "U+0041", and its name.
-        reachable: whether a text is encoded to it; None without a tokenizer.
-    """
+    """What a token is; no text and script where its bytes are not text."""
 
     id: int
     word: str
     text: str | None
     kind: str
     script: str | None
-    bytes: UInt8[np.ndarray, " bytes"]
+    bytes: UInt8[np.ndarray, " bytes"]  # of its text, the first 256
     byte_count: int
-    characters: Sequence[tuple[str, str]]
-    reachable: bool | None
+    characters: Sequence[tuple[str, str]]  # the first 64: the code point of each, such as "U+0041", and its name
+    reachable: bool | None  # whether a text is encoded to it; None without a tokenizer
     tables: Mapping[Which, RowInTable]
 
 
@@ -139,7 +127,7 @@ def card(session: Session, *, token: str) -> TokenCard:
             for char in ("" if isinstance(meant, bytes) else meant[:64])
         ],
         reachable=_reachable(session, number),
-        tables={which: _row(session.table(which), session.norms(which), number) for which in _which(session)},
+        tables={which: _row(session.table(which), session.norms(which), number) for which in session.tables},
     )
 
 
@@ -147,10 +135,10 @@ def card(session: Session, *, token: str) -> TokenCard:
 def neighbors(session: Session, *, token: str, k: Annotated[int, 1, MOST_NEIGHBORS] = 10) -> TokenNeighbors:
     """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row."""
     number = find_token(session.checkpoint, token)
-    lists = [_neighbors(session, number, k, which, centered) for which in _which(session) for centered in (False, True)]
+    lists = [_neighbors(session, number, k, which, centered) for which in session.tables for centered in (False, True)]
     named = _tokens(session, [number])
     # How much there is to center.
-    mean = {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in _which(session)}
+    mean = {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in session.tables}
     return TokenNeighbors(number, named.words[0], named.texts[0], mean, lists)
 
 
@@ -249,10 +237,6 @@ def _tokens(session: Session, ids: Sequence[int]) -> Tokens:
         texts=[each if isinstance(each, str) else None for each in meant],
         kinds=[session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
     )
-
-
-def _which(session: Session) -> list[Which]:
-    return [name for name in get_args(Which) if name in session.tables]
 
 
 def _reachable(session: Session, number: int) -> bool | None:

@@ -49,12 +49,13 @@ export interface Query<T> {
   busy: boolean;
 }
 
-/** Send a query whenever its settings change; null sends none. */
-export function useQuery<N extends keyof Queries>(name: N, given: Settings | null): Query<Queries[N]> {
+/** Send a query whenever its settings change, and again so many milliseconds after an answer; null sends none. */
+export function useQuery<N extends keyof Queries>(name: N, given: Settings | null, every = 0): Query<Queries[N]> {
   const source = useSource();
   const settings = useWithRun()(name, given);
   const [query, setQuery] = useState<Query<Queries[N]>>({ answer: null, problem: null, busy: settings !== null });
-  const key = JSON.stringify([name, settings]);
+  const [turn, setTurn] = useState(0);
+  const key = JSON.stringify([name, settings, turn]);
   useEffect(() => {
     if (settings === null) {
       setQuery({ answer: null, problem: null, busy: false });
@@ -70,6 +71,11 @@ export function useQuery<N extends keyof Queries>(name: N, given: Settings | nul
     );
     return () => leaving.abort();
   }, [key, source]);
+  useEffect(() => {
+    if (!every || query.busy) return;
+    const timer = setTimeout(() => setTurn(turn + 1), every);
+    return () => clearTimeout(timer);
+  }, [every, query.busy]);
   return query;
 }
 

@@ -148,11 +148,20 @@ function Navigation({ shown, now }: { shown: View[]; now: View }) {
   return (
     <nav aria-label="Views">
       <ul ref={list}>
-        {shown.map((view) => (
-          <li key={view.id}>
-            <a href={writeLink(view.id, {}, {})} aria-current={view.id === now.id ? "page" : undefined}>
-              {view.title}
-            </a>
+        {[...new Set(shown.map(({ group }) => group))].map((group) => (
+          <li key={group}>
+            <span id={`tabs-${group}`}>{group}</span>
+            <ul aria-labelledby={`tabs-${group}`}>
+              {shown
+                .filter((view) => view.group === group)
+                .map((view) => (
+                  <li key={view.id}>
+                    <a href={writeLink(view.id, {}, {})} aria-current={view.id === now.id ? "page" : undefined}>
+                      {view.title}
+                    </a>
+                  </li>
+                ))}
+            </ul>
           </li>
         ))}
       </ul>

@@ -15,6 +15,7 @@ export interface Queries {
   "pipeline.read": FirstTokens;
   "schemes.list": SchemeList;
   "positions.shown": PositionFindings;
+  "training.now": Training;
   "replay.frames": Frames;
   "replay.attention": Findings;
   "rotary.lab": RotaryLab;
@@ -42,12 +43,7 @@ export interface TrainedPositions {
 }
 
 /** whatwhere.analysis.biases */
-export interface EffectiveRange {
-  distance: Tensor;
-  half: Tensor;
-  peak: Tensor;
-  mean: Tensor;
-}
+export interface EffectiveRange { distance: Tensor; half: Tensor; peak: Tensor; mean: Tensor }
 
 /** whatwhere.analysis.pca */
 export interface Spectrum {
@@ -62,14 +58,8 @@ export interface Spectrum {
 }
 
 /** whatwhere.analysis.position_similarity */
-export interface ByDistance {
-  label: string;
-  curves: Record<string, Tensor>;
-}
-export interface Fingerprint {
-  label: string;
-  values: Tensor;
-}
+export interface ByDistance { label: string; curves: Record<string, Tensor> }
+export interface Fingerprint { label: string; values: Tensor }
 
 /** whatwhere.analysis.rotary */
 export interface RotarySpectrum {
@@ -92,12 +82,7 @@ export interface GroupNeighbors {
   within: [number, number] | null;
   between: [number, number] | null;
 }
-export interface NeighborsKept {
-  share: number;
-  k: number;
-  queries: number;
-  chance: number;
-}
+export interface NeighborsKept { share: number; k: number; queries: number; chance: number }
 
 /** whatwhere.analysis.token_neighbors */
 export interface AnalogyAnswers extends SearchedTable {
@@ -106,14 +91,8 @@ export interface AnalogyAnswers extends SearchedTable {
   without_inputs: Neighbor[];
   with_inputs: Neighbor[];
 }
-export interface NamedRow {
-  token: string;
-  id: number;
-  text: string | null;
-}
-export interface Neighbor extends NamedRow {
-  score: number;
-}
+export interface NamedRow { token: string; id: number; text: string | null }
+export interface Neighbor extends NamedRow { score: number }
 export interface SearchedTable {
   path: string;
   table: string;
@@ -145,23 +124,14 @@ export interface Answers {
   answers: Answer[];
   without: NoAnswer[];
 }
-export interface NoAnswer {
-  scheme: string;
-  seed: number;
-  reason: string;
-}
+export interface NoAnswer { scheme: string; seed: number; reason: string }
 
 /** whatwhere.comparison.results */
-export interface TokenProbability {
-  token: string;
-  id: number;
-  probability: number;
-}
+export interface LossesSoFar { scheme: string; seed: number; steps: number; losses: [number, number][] }
+export interface TokenProbability { token: string; id: number; probability: number }
 
 /** whatwhere.records */
-export interface Missing {
-  missing: string;
-}
+export interface Missing { missing: string }
 
 /** whatwhere.report.section */
 export interface Chart {
@@ -179,15 +149,8 @@ export interface Chart {
   name: string;
   y_range: [number, number] | null;
 }
-export interface Headline {
-  headline: string;
-}
-export interface Section {
-  name: string;
-  title: string;
-  parts: (string | Table | Chart)[];
-  folded: boolean;
-}
+export interface Headline { headline: string }
+export interface Section { name: string; title: string; parts: (string | Table | Chart)[]; folded: boolean }
 export interface Series {
   name: string;
   values: (number | null)[];
@@ -209,7 +172,7 @@ export interface Table {
 
 /** whatwhere.studio.api */
 export interface About {
-  kind: "checkpoint" | "results" | "fresh";
+  kind: "checkpoint" | "results" | "training" | "fresh";
   name: string;
   path: string;
   format: string;
@@ -229,13 +192,9 @@ export interface About {
   analogy: string[];
   exported: boolean;
 }
-export interface TableHeader {
-  name: string;
-  rows: number;
-  dim: number;
-  dtype: string;
-}
+export interface TableHeader { name: string; rows: number; dim: number; dtype: string }
 export interface View {
+  group: "Models" | "Tokens" | "Positions" | "Training";
   title: string;
   question: string;
   by_run: boolean;
@@ -253,12 +212,7 @@ export interface Asked {
 }
 
 /** whatwhere.studio.api.biases */
-export interface BiasChoice {
-  name: string;
-  title: string;
-  formula: string;
-  url: string;
-}
+export interface BiasChoice { name: string; title: string; formula: string; url: string }
 export interface BiasFindings {
   missing: string | null;
   unavailable: Record<string, string>;
@@ -282,14 +236,11 @@ export interface BiasFindings {
 }
 
 /** whatwhere.studio.api.pipeline */
-export interface RotaryPairs {
-  first: Tensor;
-  second: Tensor;
-  frequencies: Tensor;
-}
+export interface RotaryPairs { first: Tensor; second: Tensor; frequencies: Tensor }
 export interface TextWalkthrough extends SchemeSummary, FirstTokens {
   tensor: string | null;
   factor: number;
+  layer: string;
   rows: Tensor;
   position_rows: Tensor | null;
   vectors: Tensor;
@@ -298,7 +249,9 @@ export interface TextWalkthrough extends SchemeSummary, FirstTokens {
   scale: number;
   causal: boolean;
   q: Tensor;
+  k: Tensor;
   mapped_q: Tensor;
+  mapped_k: Tensor;
   products: Tensor;
   mapped_products: Tensor;
   bias: Tensor | null;
@@ -322,15 +275,10 @@ export interface PositionVectors extends TrainedPositions {
   path: Tensor;
   variance_explained: Tensor;
 }
-export interface SchemeList {
-  schemes: SchemeDescription[];
-}
+export interface SchemeList { schemes: SchemeDescription[] }
 
 /** whatwhere.studio.api.replay */
-export interface DigitLine {
-  along: Tensor;
-  r: Tensor;
-}
+export interface DigitLine { along: Tensor; r: Tensor }
 export interface Frames {
   run: string;
   words: string[];
@@ -339,10 +287,7 @@ export interface Frames {
   frames: TableFrames | null;
   missing: string | null;
 }
-export interface Plane {
-  points: Tensor;
-  variance_explained: Tensor;
-}
+export interface Plane { points: Tensor; variance_explained: Tensor }
 export interface TableFrames {
   steps: Tensor;
   tables: Tensor;
@@ -350,6 +295,7 @@ export interface TableFrames {
   norms: Tensor;
   line: DigitLine | null;
 }
+export interface Training { runs: LossesSoFar[]; finished: boolean }
 
 /** whatwhere.studio.api.rotary */
 export interface PairRotations {
@@ -387,10 +333,7 @@ export interface RotaryPreset {
 }
 
 /** whatwhere.studio.api.settings */
-export interface Findings extends Headline {
-  sections: Section[];
-  method: string;
-}
+export interface Findings extends Headline { sections: Section[]; method: string }
 export interface Parameter {
   name: string;
   kind: "flag" | "choice" | "whole" | "number";
@@ -407,15 +350,8 @@ export interface Parameter {
 }
 
 /** whatwhere.studio.api.token_map */
-export interface AllNeighbors {
-  of: Tensor;
-  ids: Tensor;
-}
-export interface MapNeighbors {
-  id: number;
-  ids: Tensor;
-  cosines: Tensor | null;
-}
+export interface AllNeighbors { of: Tensor; ids: Tensor }
+export interface MapNeighbors { id: number; ids: Tensor; cosines: Tensor | null }
 export interface MapPoints {
   method: "pca" | "tsne" | "umap";
   table: string;
@@ -436,12 +372,7 @@ export interface NamedTokens {
   missing: Record<string, string>;
   neighbors: GroupNeighbors;
 }
-export interface TokenFrequencies {
-  corpus: string | null;
-  whole: boolean;
-  counts: Tensor | null;
-  total: number;
-}
+export interface TokenFrequencies { corpus: string | null; whole: boolean; counts: Tensor | null; total: number }
 export interface TokenLabels {
   words: string[];
   texts: string[];
@@ -453,9 +384,7 @@ export interface TokenLabels {
 }
 
 /** whatwhere.studio.api.tokens */
-export interface FirstTokens extends Tokens {
-  count: number;
-}
+export interface FirstTokens extends Tokens { count: number }
 export interface NeighborList extends Tokens {
   table: string;
   name: string;
@@ -494,19 +423,10 @@ export interface TokenNeighbors {
   mean: Partial<Record<"input" | "output", number>>;
   lists: NeighborList[];
 }
-export interface Tokens {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-}
+export interface Tokens { ids: Tensor; words: string[]; texts: (string | null)[]; kinds: string[] }
 
 /** whatwhere.studio.schemes */
-export interface DoorScheme {
-  door: "input" | "query_key" | "score";
-  name: string;
-  repr: string;
-}
+export interface DoorScheme { door: "input" | "query_key" | "score"; name: string; repr: string }
 export interface SchemeSummary {
   title: string;
   notes: string[];
@@ -518,11 +438,7 @@ export interface SchemeSummary {
 }
 
 /** whatwhere.where.catalogue.entry */
-export interface SchemeDescription extends SchemeFacts {
-  shift_invariance: string;
-  length: string;
-  bibtex: string;
-}
+export interface SchemeDescription extends SchemeFacts { shift_invariance: string; length: string; bibtex: string }
 export interface SchemeFacts {
   name: string;
   door: "input" | "query_key" | "score" | null;

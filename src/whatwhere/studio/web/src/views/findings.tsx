@@ -30,6 +30,7 @@ export function Overview() {
 
 function Inspected({ inspection }: { inspection: Findings }) {
   const { about, settings } = useView<{ section: string }>();
+  const [warnings, ...sections] = inspection.sections;
   useEffect(() => {
     const current = document.getElementById(`section-${settings.section}`);
     current?.scrollIntoView();
@@ -47,19 +48,44 @@ function Inspected({ inspection }: { inspection: Findings }) {
   };
   return (
     <Sections
-      of={inspection}
-      code="ww.inspect(PATH)  # in a terminal: whatwhere inspect"
+      of={{ ...inspection, sections }}
+      code="ww.inspect(PATH)  # in a terminal: whatwhere inspect, whatwhere check"
       how={`${visible(inspection.method)} Norms and shares of variance are computed in float64.`}
       after={more}
     >
+      <Warnings of={warnings!} />
       <ul class="plain examples" aria-label="Sections">
-        {inspection.sections.map(({ name, title }) => (
+        {sections.map(({ name, title }) => (
           <li key={name}>
             <a href={writeLink("overview", { section: name }, {})}>{title}</a>
           </li>
         ))}
       </ul>
     </Sections>
+  );
+}
+
+/** What may be wrong, the worst first, with a link where a view shows more. */
+function Warnings({ of: { title, parts } }: { of: Section }) {
+  const { about } = useView();
+  const [found] = parts;
+  const rows = typeof found === "object" && "rows" in found ? found.rows : [];
+  return (
+    <section class="near" aria-label={title}>
+      <h2>{title}</h2>
+      {typeof found === "string" && <p>{found}</p>}
+      <ul class="plain warnings">
+        {rows.map(([severity = "", subject = "", text = ""]) => {
+          const [view = "", list = ""] = subject.split(".");
+          return (
+            <li key={text} class={severity}>
+              <b>{severity}</b> {visible(text)}{" "}
+              {about.views[view] && <a href={writeLink(view, list ? { list } : {}, {})}>{about.views[view].title}</a>}
+            </li>
+          );
+        })}
+      </ul>
+    </section>
   );
 }
 
@@ -75,9 +101,11 @@ function Examined({ examined }: { examined: Findings }) {
   const { list } = useView<{ list: string }>().settings;
   const [counts, lists] = [examined.sections[0]!, examined.sections.slice(1, -1)];
   const now = lists.find(({ name }) => name === list) ?? lists[0]!;
+  // Beside the list: rows of low norm and far from the mean, by which readers judge themselves, and the histograms.
+  const beside = lists.filter((each) => each.name === "far" && each !== now);
   return (
     <Sections
-      of={{ ...examined, sections: [counts, now, examined.sections.at(-1)!] }}
+      of={{ ...examined, sections: [counts, now, ...beside, examined.sections.at(-1)!] }}
       open
       code="whatwhere inspect PATH --sections diagnostics --json"
       how={examined.method}

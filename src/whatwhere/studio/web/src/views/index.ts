@@ -12,6 +12,7 @@ import { Biases } from "./biases";
 import { AttentionByDistance, Compare, Diagnostics, Overview } from "./findings";
 import { Replay, END } from "./replay";
 import { Ask } from "./ask";
+import { Training } from "./training";
 
 export interface View extends ViewTitle {
   id: string;
@@ -40,6 +41,7 @@ const PAGES: Record<string, Pick<View, "Page" | "defaults">> = {
   },
   diagnostics: { Page: Diagnostics, defaults: () => ({ list: "" }) },
   compare: { Page: Compare, defaults: () => ({ table: "input", k: 10 }) },
+  training: { Page: Training, defaults: () => ({}) },
   replay: { Page: Replay, defaults: () => ({ at: END, of: "change" }) },
   attention: { Page: AttentionByDistance, defaults: () => ({}) },
   ask: {

@@ -81,7 +81,7 @@ function Steps({ read, walk }: { read: FirstTokens; walk: Query<TextWalkthrough>
     announce(`step ${number + 1}, ${STEPS[number]!.title}`);
   };
   const past = walk.answer?.words.length === count ? walk.answer : null;
-  const Panel = step.id === "tokens" || step.id === "ids" ? null : PANELS[step.id];
+  const Panel = step.id === "tokens" ? null : PANELS[step.id];
   return (
     <>
       <ol class="chips" aria-label="Tokens of the text: the one that is followed">
@@ -98,7 +98,7 @@ function Steps({ read, walk }: { read: FirstTokens; walk: Query<TextWalkthrough>
       <Ways step={step.id} walk={past} go={go} />
       <section class="step" aria-label={step.title}>
         {Panel === null ? (
-          <TokensStep read={read} numbered={step.id === "ids"} />
+          <TokensStep read={read} />
         ) : (
           <Answered query={walk} what="following the text">
             {(answer) => {
@@ -119,7 +119,7 @@ function Steps({ read, walk }: { read: FirstTokens; walk: Query<TextWalkthrough>
 }
 
 function Pairing({ walk }: { walk: TextWalkthrough }) {
-  const keys = shownTokens(walk).map((name, n) => [n, `${n}: ${name}`] as const);
+  const keys = shownTokens(walk).map((name, n) => [n, `“${name}” at ${n}`] as const);
   return (
     <p class="pairing">
       <Choice label="head" name="head" value={walk.head} options={upTo(walk.num_heads)} />

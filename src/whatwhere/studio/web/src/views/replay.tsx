@@ -25,17 +25,17 @@ export function Replay() {
   const query = useQuery("replay.frames", { run: useView().run });
   return (
     <Answered query={query} what="reading the run">
-      {(answer) => (answer.frames ? <Film answer={answer} /> : <WithoutTables answer={answer} />)}
+      {(answer) =>
+        answer.frames ? (
+          <Film answer={answer} />
+        ) : (
+          <>
+            <p class="note">The token table cannot be replayed: {answer.missing} The loss is there.</p>
+            <Loss answer={answer} step={null} />
+          </>
+        )
+      }
     </Answered>
-  );
-}
-
-function WithoutTables({ answer }: { answer: Frames }) {
-  return (
-    <>
-      <p class="note">The token table cannot be replayed: {answer.missing} The loss is there.</p>
-      <Loss answer={answer} step={null} />
-    </>
   );
 }
 

@@ -20,8 +20,8 @@ export function Rotary() {
         <>
           <p class="note">
             {lab.missing === null
-              ? "The lab begins with this model’s own parameters."
-              : `The open model has no rotary: ${lab.missing}. The lab begins with a plain one.`}
+              ? `The lab begins with ${lab.presets[0]!.title}.`
+              : `The lab begins with a plain rotary: ${lab.missing}.`}
           </p>
           <div class="pair">
             <Configuration side={0} lab={lab} />

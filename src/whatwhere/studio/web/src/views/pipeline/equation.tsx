@@ -11,57 +11,46 @@ interface Props extends StepProps {
 }
 
 export function Equation({ walk, at, other, step, go }: Props) {
-  const word = (n: number) => <TokenLabel word={walk.words[n]!} text={walk.texts[n]} />;
-  const term = (to: StepId, what: ComponentChildren, label: string) => (
+  const { factor, scale } = walk;
+  const word = (n: number) => ["“", <TokenLabel key={n} word={walk.words[n]!} text={walk.texts[n]} />, "”"];
+  const term = (to: StepId, label: string, ...what: ComponentChildren[]) => (
     <button type="button" class="term" aria-pressed={step === to} title={label} onClick={() => go(to)}>
       {what}
     </button>
   );
   const [input, rotation, bias] = [doorName(walk, "input"), doorName(walk, "query_key"), doorName(walk, "score")];
-  const hidden = walk.causal && other > at;
-  const id = walk.ids.values[at]!;
+  const vector = (of: typeof walk.rows) => vectorWords(row(of, at));
+  const rotated = (n: number, name: string) => [rotation && `R(${n}) `, `${name}(`, word(n), ")"];
   return (
     <section class="equation" aria-label="The equation">
       <p>
-        {term("sum", <>x({word(at)})</>, "The sum")} = {walk.factor !== 1 && `${formatNumber(walk.factor, 4)} · `}
-        {term("rows", <>what({word(at)})</>, "The token's row")} +{" "}
-        {term("positions", input ? <>where({at})</> : "0", "The position's row")}
+        {term("sum", "The sum", "x(", word(at), ` at ${at})`)} = {factor !== 1 && `${formatNumber(factor, 4)} · `}
+        {term("rows", "The token's row", "what(", word(at), ")")} +{" "}
+        {term("positions", "The position's row", input ? `where(${at})` : "0")}
       </p>
       <p class="numbers">
-        {vectorWords(row(walk.vectors, at))} = {term("ids", <>E[{id}]</>, "The id")} {vectorWords(row(walk.rows, at))}
-        {walk.position_rows && (
-          <>
-            {" "}
-            + P[{at}] {vectorWords(row(walk.position_rows, at))}
-          </>
-        )}
+        = {term("tokens", "The id", `E[${walk.ids.values[at]}]`)} {vector(walk.rows)}
+        {walk.position_rows && ` + P[${at}] ${vector(walk.position_rows)} = ${vector(walk.vectors)}`}
       </p>
       <p>
-        {term(
-          "score",
-          <>
-            score({word(at)} → {word(other)})
-          </>,
-          "The score",
-        )}{" "}
-        = {formatNumber(walk.scale)} ·{" "}
-        {term(
-          "rotation",
-          <>
-            ⟨ {rotation ? <>R({at})</> : ""} q({word(at)}), {rotation ? <>R({other})</> : ""} k({word(other)}) ⟩
-          </>,
-          "Queries and keys",
-        )}{" "}
-        + {term("bias", bias ? <>bias({at - other})</> : "0", "The bias")}
+        {term("score", "The score", "score(", word(at), ` at ${at} → `, word(other), ` at ${other})`)} ={" "}
+        {scale !== 1 && `${formatNumber(scale)} · `}
+        {term("rotation", "Queries and keys", "⟨ ", rotated(at, "q"), ", ", rotated(other, "k"), " ⟩")} +{" "}
+        {term("bias", "The bias", bias ? `bias(${at - other})` : "0")}
       </p>
       <p class="numbers">
-        {hidden ? (
-          <>−∞: the query at {at} does not attend to a later key</>
+        {walk.causal && other > at
+          ? `= −∞: the query at ${at} does not attend to a later key`
+          : scoreWords({ walk, at, other })}
+      </p>
+      <p class="numbers">
+        {walk.layer ? (
+          <>
+            with q = W<sub>Q</sub> norm(x), k = W<sub>K</sub> norm(x): head {walk.head} of layer 0 of this run
+          </>
         ) : (
           <>
-            {formatNumber(cell(walk.scores, at, other))} = {formatNumber(cell(walk.mapped_products, at, other))}
-            {walk.bias && signed(cell(walk.bias, at, other))}
-            {rotation && <> (without the rotation {formatNumber(cell(walk.products, at, other))})</>}
+            with <b>q = k = x</b>, {walk.head_dim} of its features: no norm, W<sub>Q</sub> or W<sub>K</sub> is applied
           </>
         )}
       </p>
@@ -69,6 +58,18 @@ export function Equation({ walk, at, other, step, go }: Props) {
   );
 }
 
-function signed(value: number): string {
-  return value < 0 ? ` − ${formatNumber(-value)}` : ` + ${formatNumber(value)}`;
+/** Return the numbers of a score, each once: the scaled product and the bias, where they are, and what they make. */
+function scoreWords({ walk, at, other }: StepProps): string {
+  const { scale, bias } = walk;
+  const score = formatNumber(cell(walk.scores, at, other));
+  const product = cell(walk.mapped_products, at, other) / scale;
+  const added = bias && cell(bias, at, other);
+  const parts =
+    (scale === 1 ? "" : `${formatNumber(scale)} · `) +
+    (scale !== 1 && product < 0 ? `(${formatNumber(product)})` : formatNumber(product)) +
+    (added === null ? "" : ` ${added < 0 ? "−" : "+"} ${formatNumber(Math.abs(added))}`);
+  const without =
+    doorName(walk, "query_key") &&
+    `; without the rotation ⟨ q, k ⟩ is ${formatNumber(cell(walk.products, at, other) / scale)}`;
+  return `${parts === score ? "" : `= ${parts} `}= ${score}${without ?? ""}`;
 }

@@ -12,45 +12,42 @@ import type { RotaryPairs, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
 import { cell, doorName, type StepProps, sumCode, Vectors } from "./steps";
 
+const SIDES = { mapped_q: "query", mapped_k: "key" };
+
 export function RotationStep({ walk, at }: StepProps) {
   const scheme = doorName(walk, "query_key");
   const first = Math.floor((walk.head * walk.dim) / walk.num_heads);
-  const from = `q and k are features ${first} and on of x: the norm and projections of a model are not applied.`;
-  const figure = { walk, limit: spread(walk.mapped_q.values) };
-  if (scheme === null)
-    return (
-      <>
+  const from = walk.layer
+    ? `q = W_Q norm(x) and k = W_K norm(x), head ${walk.head} of layer 0 of this run.`
+    : `q = k = x, ${walk.head_dim} features from ${first} on: no norm, W_Q or W_K of a model is applied.`;
+  return (
+    <>
+      {scheme === null && (
         <p class="lead">
           Queries and keys are not rotated here: position enters as a vector, or as a bias of the scores.
         </p>
-        <Vectors
-          {...figure}
-          cells={walk.q}
-          title="The query of each token"
-          note={from}
-          code={scoreCode(walk, "q")}
-          how={from}
-        />
-      </>
-    );
-  return (
-    <>
+      )}
       {walk.pairs && <Dials walk={walk} at={at} pairs={walk.pairs} />}
-      <Vectors
-        {...figure}
-        cells={walk.mapped_q}
-        title={`The query of each token, as ${scheme} leaves it`}
-        note={`Head ${walk.head}, ${walk.head_dim} features; keys are mapped by their own positions in the same way.`}
-        code={scoreCode(walk, "mapped_q")}
-        how={`${from} Then ${scheme} maps each by its position.`}
-      />
+      {(walk.layer ? (["mapped_q", "mapped_k"] as const) : (["mapped_q"] as const)).map((side) => (
+        <Vectors
+          key={side}
+          walk={walk}
+          limit={spread(walk.mapped_q.values, walk.mapped_k.values)}
+          cells={walk[side]}
+          title={`The ${SIDES[side]} of each token${scheme ? `, as ${scheme} leaves it` : ""}`}
+          note={from}
+          code={scoreCode(walk, side)}
+          how={`${from}${scheme ? ` Then ${scheme} maps each by its position.` : ""}`}
+        />
+      ))}
     </>
   );
 }
 
 function scoreCode(walk: TextWalkthrough, part: string): string {
   const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
-  return `${sumCode(walk)}\nww.analysis.attention_scores(x, where, ${sizes}).${part}[${walk.head}]`;
+  const [lines, projected] = walk.layer ? [`${walk.layer}\n`, ", projections=projections"] : ["", ""];
+  return `${sumCode(walk)}\n${lines}ww.analysis.attention_scores(x, where, ${sizes}${projected}).${part}[${walk.head}]`;
 }
 
 interface Dial {
@@ -155,8 +152,10 @@ export function ScoreStep({ walk }: StepProps) {
       title="The score of each query and key"
       note={`Head ${walk.head}, before the softmax${walk.causal ? "; later keys are masked (−∞)" : ""}.`}
       how={
-        `⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. No trained projection comes between ` +
-        "x and q, k: the scores show what positions do, not what a layer has learned."
+        `⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. ` +
+        (walk.layer
+          ? "q and k are those of layer 0 of this run, by its norm, W_Q and W_K."
+          : "q = k = x: the scores show what positions do, not what a layer has learned.")
       }
     />
   );

@@ -1,81 +1,56 @@
 /** The steps before the attention: tokens, ids, rows, positions, and their sum. */
 
-import { cssColor } from "../../colors";
 import { shownTokens, visibleToken } from "../../escape";
 import { useView } from "../../hooks";
 import { formatNumber, upTo, whole } from "../../numbers";
-import { Figure, HeatFigure } from "../../parts/figure";
+import { HeatFigure, How } from "../../parts/figure";
 import { spread } from "../../parts/heat";
-import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/field";
+import { Table } from "../../parts/table";
 import type { DoorScheme, FirstTokens, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
 
-export function TokensStep({ read, numbered }: { read: FirstTokens; numbered: boolean }) {
+export function TokensStep({ read }: { read: FirstTokens }) {
   const { about, settings } = useView<Record<"text" | "tokens", string>>();
   const own = settings.tokens === "loaded" && about.tokenizer;
-  const slots = upTo(read.words.length);
-  const more = slots.length < read.count ? `, of which the first ${slots.length} are shown` : "";
-  const title = numbered ? "The id of each token" : "The tokens of the text";
-  const note = numbered
-    ? own
-      ? "An id is the number of a row in the token table: nothing else of the text reaches the model."
-      : "Words are numbered as they come; a word that comes again has the same id."
-    : `${whole(read.count)} ${read.count === 1 ? "token" : "tokens"}${more}.`;
   const text = JSON.stringify(settings.text);
-  const code = own
-    ? `encoded = ww.read(PATH).tokenizer.encode(${text})\nencoded.ids, encoded.tokens`
-    : `ww.text.words(${text}).encode(${text}).ids`;
+  const more = read.words.length < read.count ? `: the first ${read.words.length} of ${whole(read.count)}` : "";
   return (
-    <Figure
-      title={title}
-      note={note}
-      svg={() => chipsSvg(read, title, numbered)}
-      rows={slots}
-      columns={[
-        { title: "position", numeric: true, value: (n) => n },
-        {
-          title: "token",
-          value: (n) => visibleToken(read.words[n]!),
-          cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n]} />,
-        },
-        { title: "id", numeric: true, value: (n) => read.ids.values[n], cell: (n) => read.ids.values[n] },
-        { title: "type", value: (n) => read.kinds[n] },
-      ]}
-      code={code}
-      how={
-        own
-          ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
-          : "Words and runs of other characters, numbered in the order of their first appearance."
-      }
-    >
-      <ol class="chips large">
-        {slots.map((n) => (
-          <li key={n}>
-            <span class="chip">
-              <TokenLabel word={read.words[n]!} text={read.texts[n]} />
-              <small>{numbered ? whole(read.ids.values[n]!) : read.kinds[n]}</small>
-            </span>
-          </li>
-        ))}
-      </ol>
-    </Figure>
+    <>
+      <p class="lead">
+        {own
+          ? "An id is the number of a row in the token table: nothing else of the text reaches the model."
+          : "Words are numbered as they come; a word that comes again has the same id."}
+      </p>
+      <Table
+        caption={`The tokens of the text${more}`}
+        rows={upTo(read.words.length)}
+        columns={[
+          { title: "position", numeric: true, value: (n) => n },
+          {
+            title: "token",
+            value: (n) => visibleToken(read.words[n]!),
+            cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n]} />,
+          },
+          { title: "id", numeric: true, value: (n) => read.ids.values[n], cell: (n) => read.ids.values[n] },
+          { title: "type", value: (n) => read.kinds[n] },
+        ]}
+        saved
+      />
+      <How
+        code={
+          own
+            ? `encoded = ww.read(PATH).tokenizer.encode(${text})\nencoded.ids, encoded.tokens`
+            : `ww.text.words(${text}).encode(${text}).ids`
+        }
+        text={
+          own
+            ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
+            : "Words and runs of other characters, numbered in the order of their first appearance."
+        }
+      />
+    </>
   );
-}
-
-function chipsSvg(read: FirstTokens, title: string, numbered: boolean): string {
-  const wide = 960;
-  let [left, top] = [8, 4];
-  const parts: string[] = [];
-  shownTokens(read).forEach((name, n) => {
-    const under = numbered ? String(read.ids.values[n]) : (read.kinds[n] ?? "");
-    const width = 16 + 8 * Math.max(name.length, under.length);
-    if (left > 8 && left + width > wide - 8) [left, top] = [8, top + 50];
-    parts.push(box(left, top, width, 42, cssColor("shade")), label(left + width / 2, top + 18, name, "middle"));
-    parts.push(label(left + width / 2, top + 35, under, "middle", cssColor("muted")));
-    left += width + 6;
-  });
-  return drawing(wide, top + 56, title, parts);
 }
 
 /** Return where the colors of rows, positions and sums end, so that their pictures compare. */
@@ -203,8 +178,7 @@ function SumOf({ walk, at, positions }: { walk: TextWalkthrough; at: number; pos
 }
 
 export const STEPS = [
-  { id: "tokens", title: "Tokens" },
-  { id: "ids", title: "Ids" },
+  { id: "tokens", title: "Tokens, ids" },
   { id: "rows", title: "Rows" },
   { id: "positions", title: "Positions" },
   { id: "sum", title: "Sum" },
