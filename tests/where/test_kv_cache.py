@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -639,8 +639,17 @@ def test_positions_that_do_not_count_on_are_the_callers() -> None:
         cache.next()
 
 
-def test_copies_are_caches_of_their_own() -> None:
+@pytest.mark.parametrize("copied", [copy, deepcopy])
+def test_copies_are_caches_of_their_own(copied: Callable[[ww.KVCache], ww.KVCache]) -> None:
+    """Neither writes into what the other holds, though there is room."""
     cache = filled(ww.Where(ww.Rotary(HEAD_DIM)), raw(), capacity=20)
-    other = deepcopy(cache)
-    put(other, raw(1, seed=3))
-    assert (cache.tokens, other.tokens) == (T, T + 1)
+    other, before = copied(cache), cache.k.clone()
+    put(other.crop(3), raw(2, seed=3))
+    assert torch.equal(cache.k, before)
+    held = other.k.clone()
+    put(cache.crop(2), raw(4, seed=4))
+    assert torch.equal(other.k, held)
+    third = copied(cache)
+    held = third.k.clone()
+    put(cache.crop(1), raw(3, seed=5))
+    assert torch.equal(third.k, held)

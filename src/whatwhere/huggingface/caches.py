@@ -1,7 +1,6 @@
 """KV caches of transformers with the positions of their keys: cropped, moved and joined in place, in all layers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from inspect import signature
 from typing import Any, cast
@@ -34,9 +33,9 @@ class ModelCache:
     all layers, and return this object; where one layer refuses, none is changed. Hidden vectors stay as they are.
 
     Raises:
-        SettingError: Where positions are inside the hidden vectors, windows have forgotten keys, or models differ.
-        PositionError: Where tokens or positions are not there, or a query would see keys that have been forgotten.
-        ShapeError: Where batches or sizes differ, or a static cache has no room.
+        SettingError: If positions are inside the hidden vectors, windows have forgotten keys, or models differ.
+        PositionError: If tokens or positions are not there, or if a query would see keys that have been forgotten.
+        ShapeError: If batches or sizes differ, or a static cache has no room.
     """
 
     def __init__(self, layers: "list[_Layer]", text: Positions, rows: int, input_scheme: str | None) -> None:
@@ -266,8 +265,13 @@ def _measured(
         return {n: (Where(window=wheres[n].window), False) for n in layers}
     axes = max(scheme.axes if isinstance(scheme, MultimodalRotary) else 1 for scheme in maps.values())
     at = [torch.tensor(given[:axes])[:, None, None] for given in ((0, 0, 0), _AT)]
-    with _evaluated(model):
+    training = [module for module in model.modules() if module.training]
+    model.eval()  # without dropout
+    try:
         old, new = (_read(model, index if axes > 1 else index[0]) for index in at)
+    finally:
+        for module in training:
+            module.training = True
     found = {}
     for n, scheme in maps.items():
         pairs = list(zip(old[n], new[n], strict=True))  # keys, values
@@ -325,15 +329,3 @@ def _read(model: nn.Module, index: Tensor) -> list[tuple[Tensor, Tensor]]:
     with torch.no_grad():
         model(input_ids=ids, position_ids=index.to(device), past_key_values=cache, use_cache=True)
     return [(layer.keys, layer.values) for layer in cache.layers]
-
-
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Put a model into the mode without dropout, and restore that of each module."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

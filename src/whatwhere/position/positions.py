@@ -717,13 +717,7 @@ class Positions:
 
         That is the first one that is present, or of the whole document where these tokens are a part of a sequence
         (a slice, `take`, `shards`). Without documents it is the order itself, as a part of a text does not say where it
-        begins.
-
-        Args:
-            present: further positions with tokens of these documents, such as the keys of a cache.
-
-        Raises:
-            ShapeError: If batches differ, and none of them is 1.
+        begins. `present` are as in `lengths`.
 
         Examples:
             >>> Positions.packed([3, 2]).order_in_document()
@@ -978,7 +972,11 @@ class Positions:
         return range(self.start, self.start + self.tokens)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
-        """Return the coordinates, or raise PositionError unless there is one axis, and they are whole if not `real`."""
+        """Return the coordinates where there is one axis; `real` says whether the scheme takes real numbers too.
+
+        Raises:
+            PositionError: If there are several axes, or the coordinates are real and must be whole.
+        """
         self._require_whole(scheme, real)
         if self.axes != 1:
             raise PositionError(
@@ -988,7 +986,11 @@ class Positions:
         return self.index[0]
 
     def require_from_zero(self, scheme: str, offset: int) -> None:
-        """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do."""
+        """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do.
+
+        Raises:
+            PositionError: If the first of several position ids is the offset, or the row of padding above 0.
+        """
         if not offset or not self.position_ids or self.tokens < 2 or not readable(self.order):
             return
         first = int(self.known_starts().amin())
@@ -1002,9 +1004,12 @@ class Positions:
             )
 
     def on_axes(self, scheme: str, axes: int, real: bool = False) -> Num[Tensor, "axes batch tokens"]:
-        """Return the coordinates on several axes, or raise PositionError where they have another number of axes.
+        """Return the coordinates on several axes.
 
         One axis, as of text, is repeated for each. Real coordinates are refused if not `real`.
+
+        Raises:
+            PositionError: If there are several axes, but another number of them.
         """
         self._require_whole(scheme, real)
         if self.axes == axes:

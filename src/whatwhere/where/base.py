@@ -115,23 +115,11 @@ class QueryKeyMap(OfHeads, ABC):
 
     @abstractmethod
     def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
-        """Map queries at the bound positions.
-
-        Args:
-            bound: what `bind` returned for their positions.
-
-        Returns:
-            Mapped queries; the number of features may differ from head_dim, equally for keys.
-        """
+        """Map queries at the positions that `bind` was given; they may get other features than head_dim, as keys do."""
 
     @abstractmethod
     def map_key(self, k: Heads, bound: Bound) -> MappedHeads:
-        """Map keys at the bound positions.
-
-        Args:
-            k: keys, with any number of heads.
-            bound: what `bind` returned for their positions.
-        """
+        """Map keys, with any number of heads, at the positions that `bind` was given."""
 
     def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
         """Map cached keys from the positions or lengths they were bound to, to others, without the keys themselves.
@@ -143,10 +131,7 @@ class QueryKeyMap(OfHeads, ABC):
         Raises:
             SettingError: If the map cannot: it does not override this.
         """
-        raise SettingError(
-            f"{type(self).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
-            "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
-        )
+        raise _without_rerotate(self)
 
     def forward(
         self,
@@ -218,6 +203,9 @@ class QueryKeyMap(OfHeads, ABC):
         """Map queries and keys whose positions are already bound: `at_queries`, `at_keys` are what `bind` returned.
 
         In place the results are q and k themselves; only maps that rotate pairs of features can.
+
+        Raises:
+            SettingError: If in_place=True, but the map cannot work in place.
         """
         if not in_place:
             return self.map_query(q, at_queries), self.map_key(k, at_keys)
@@ -261,7 +249,11 @@ class QueryKeyMap(OfHeads, ABC):
         require_direction(self, self.causal_only, causal, "Rotary")
 
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
-        """Check the shape of queries or keys against their positions."""
+        """Check the shape of queries or keys against their positions.
+
+        Raises:
+            ShapeError: If x is not (batch, heads, tokens, head_dim) with the tokens of these positions.
+        """
         owner, shape = type(self).__name__, x.shape
         if len(shape) != 4:
             raise ShapeError(
@@ -285,6 +277,13 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
+
+
+def _without_rerotate(scheme: QueryKeyMap) -> SettingError:
+    return SettingError(
+        f"{type(scheme).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
+        "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
+    )
 
 
 class NormalInit(nn.Module):

@@ -241,9 +241,6 @@ class Where(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initialize all parameters again: those of `input` first, then of `query_key`, `score` and `sink`.
 
-        Args:
-            generator: to sample with; None is PyTorch's global random state.
-
         Raises:
             SettingError: If a scheme of your own has parameters, but no `reset_parameters`.
         """

@@ -81,6 +81,9 @@ class OfHeads(WithSettings):
 
         Arguments and errors are those of `heads`.
 
+        Raises:
+            SettingError: If it is not known what belongs to which head.
+
         Examples:
             >>> from whatwhere import T5
             >>> T5(num_heads=4).head_ranges(2, 2)

@@ -63,9 +63,6 @@ class InputLayer(nn.Module):
 
         A layer that was built on the meta device and materialized needs this, or a load_state_dict.
 
-        Args:
-            generator: to sample with; None is PyTorch's global random state.
-
         Raises:
             SettingError: If an input scheme of your own has parameters, but no `reset_parameters`.
 

@@ -1,7 +1,6 @@
 """`KVCache`: the keys and values of one layer, and the positions at which its keys were mapped."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import torch
@@ -44,11 +43,6 @@ class KVCache:
         regime_length: the length that DynamicNTK and LongRoPE assume; None is that of each text at the time.
         least: the slots that `crop` has to keep: keys that a query before them would see have been forgotten.
 
-    Raises:
-        SettingError: By operations that cannot be exact for the scheme, and where dtypes differ.
-        PositionError: Where slots or positions are not there, or keys that a query would see have been forgotten.
-        ShapeError: Where tensors, axes or sequences do not fit those in the cache.
-
     Examples:
         >>> from whatwhere import Rotary, Where
         >>> where = Where(Rotary(head_dim=4))
@@ -82,6 +76,10 @@ class KVCache:
 
     def __copy__(self) -> "KVCache":
         """Return a cache of the same tensors, which neither writes to."""
+        self._room = 0
+        return self._alike()
+
+    def _alike(self) -> "KVCache":
         other = object.__new__(KVCache)
         vars(other).update({**vars(self), "_held": dict(self._held), "_room": 0})
         return other
@@ -195,6 +193,9 @@ class KVCache:
                 sequence: what is behind it becomes padding, and `next` goes on from each one's own last token.
             drafts: the accepted tokens of a draft tree, from root to leaf, by their numbers in the tree, for all
                 sequences or for each; -1 is none.
+
+        Raises:
+            PositionError: If there are not so many slots, or keys that the next query would see have been forgotten.
         """
         ends = torch.as_tensor(n, device=self.positions.device).reshape(-1, 1)
         ends = torch.where(ends < 0, ends + self.tokens, ends)
@@ -222,7 +223,7 @@ class KVCache:
     def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "KVCache":
         """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`."""
         part, every = self.positions[tokens], torch.arange(self.tokens, device=self.positions.device)
-        slots, other = every[tokens], copy(self)
+        slots, other = every[tokens], self._alike()
         self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
         other._gather(slots[None])
         beginning = torch.equal(slots, every[: len(slots)]) and not self.positions.is_part
@@ -237,7 +238,7 @@ class KVCache:
         `cache.fork([0, 0, 0, 0])` begins four beams, or four answers to one prompt.
         """
         index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
-        index, other = index.to(self.positions.device, torch.int64), copy(self)
+        index, other = index.to(self.positions.device, torch.int64), self._alike()
         other._held = {name: self._of(name).index_select(0, index) for name in self._held}
         other.positions, other._room = self.positions.select(index), self.tokens
         if self._lengths is not None and len(self._lengths) > 1:
@@ -255,6 +256,9 @@ class KVCache:
         Args:
             spare: tokens at the end that may still be cropped, such as drafts: what a query in place of the first of
                 them sees is kept.
+
+        Raises:
+            PositionError: If there are not so many tokens, or the window is by coordinates that do not grow.
         """
         p, end = self.positions, self.tokens - spare
         if not 0 <= end <= self.tokens:
@@ -282,6 +286,9 @@ class KVCache:
 
         Args:
             by: one number; or one for each axis in a list, or one for each sequence in a tensor.
+
+        Raises:
+            ShapeError: If there are other axes or sequences.
         """
         self._require_movable("shift", sums=False)
         p, step = self.positions, torch.as_tensor(by, device=self.positions.device)
@@ -299,6 +306,9 @@ class KVCache:
 
         The first of them goes to where the first deleted token was. That is a context shift, which keeps the first a
         tokens; and a cache with sinks.
+
+        Raises:
+            SettingError: If it cannot be exact for the scheme, or keys were forgotten that would come into the window.
         """
         self._require_movable("drop")
         if self.least:
@@ -320,6 +330,9 @@ class KVCache:
         Args:
             other: of one document in each sequence, perhaps padded. It stays as it is; a batch of 1 serves all.
             at: the position of its first token, for all sequences or for each; None goes on from the last token.
+
+        Raises:
+            SettingError: If it cannot be exact, or the other has forgotten its first tokens and there is no `at`.
         """
         self._require_movable("paste")
         scheme, theirs = self._scheme, other._scheme

@@ -57,7 +57,10 @@ class RotaryMap(QueryKeyMap):
     ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
         """Rotate queries and keys, in one pass where they have the same tables.
 
-        In place they must not overlap in memory; both may be views of one tensor, as a fused projection's outputs are.
+        Both may be views of one tensor, as the outputs of a fused projection are.
+
+        Raises:
+            SettingError: If in_place=True, and q and k overlap in memory.
         """
         cos, sin = self._query_tables(at_queries, q.dtype)
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)
@@ -213,10 +216,6 @@ class ScaledRotaryMap(RotaryMap):
 
         Where values are the rotated keys, as in DeepSeek-V4 (K = V), the outputs of attention are rotated back by the
         positions of the queries, so that each value comes in at its distance from the query.
-
-        Args:
-            y: queries or keys as the map returns them, or outputs of attention whose values are such keys.
-            bound: what they were bound to, `rope.bind(positions)`; of outputs, that of the queries.
 
         Examples:
             >>> from whatwhere import Rotary, positions

@@ -37,15 +37,14 @@ class RotationByContent(QueryKeyMap, ABC):
     def angles(
         self, keys: Positions, increments: Float[Tensor, "batch heads keys *features"]
     ) -> Float64[Tensor, "batch heads keys pairs"]:
-        """Return the angle of each pair of features at each key.
-
-        Args:
-            keys: positions of the keys, among which are all tokens of each document up to its last one.
-            increments: what `increments` returned, for all keys.
-        """
+        """Return the angle of each pair of features at each key, up to which all tokens of its document are keys."""
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> NoReturn:
-        """Refuse: positions do not suffice, and a map by content has `bind_content`."""
+        """Refuse: positions do not suffice, and a map by content has `bind_content`.
+
+        Raises:
+            DoorError: If it is called at all.
+        """
         raise DoorError(
             f"{type(self).__name__} depends on token vectors, so it needs more than positions.\n"
             "Use here = where.at(positions) and here.query_key(q, k, increments=here.increments(x))."
@@ -54,7 +53,11 @@ class RotationByContent(QueryKeyMap, ABC):
     def bind_content(
         self, queries: Positions, keys: Positions, increments: Float[Tensor, "batch heads keys *features"]
     ) -> tuple[Bound, Bound]:
-        """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs)."""
+        """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
+
+        Raises:
+            ShapeError: If there are not the increments of each key and head.
+        """
         needed = (self.num_heads, keys.tokens, *self.increment_features)
         if increments.shape[1:] != needed:
             raise ShapeError(
@@ -81,7 +84,11 @@ class RotationByContent(QueryKeyMap, ABC):
         return rotate(q, cos, sin, self.interleaved)
 
     def map_key(self, k: Float[Tensor, "batch key_heads tokens head_dim"], bound: Bound) -> Heads:
-        """Rotate keys, repeated for each head of the queries."""
+        """Rotate keys, repeated for each head of the queries.
+
+        Raises:
+            ShapeError: If the heads of k do not divide those of the queries.
+        """
         if k.shape[1] == 0 or self.num_heads % k.shape[1]:
             raise ShapeError(
                 f"{type(self).__name__} was made for num_heads={self.num_heads}, which the heads of k "

@@ -147,20 +147,13 @@ class ScoreBias(OfHeads, ABC):
     def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.
 
-        Called only in eager mode, on the CPU, for positions that count up by one.
-
-        Args:
-            causal: whether attention is causal.
-            size: of a sliding window, which the result must mask; None without one.
+        Called only in eager mode, on the CPU, for positions that count up by one. The result must mask what is outside
+        of a sliding window of this size.
         """
         return None
 
     def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
-        """Return the bias by distance in the form that the kernel `flash` reads; None where there is none.
-
-        Args:
-            most: the largest distance that may be looked up; None where that is not known.
-        """
+        """Return the bias by distance, up to `most` where that is known, as the kernel `flash` reads it; else None."""
         return None
 
     def _require_no_content(self) -> None:

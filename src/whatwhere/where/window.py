@@ -103,11 +103,7 @@ class Window:
     def near(
         self, at_queries: "Int64[Tensor, 'query_batch queries']", at_keys: "Int64[Tensor, 'key_batch keys']"
     ) -> "Bool[Tensor, 'batch keys']":
-        """Return which keys some of these queries may see; keys between them are included.
-
-        Args:
-            at_queries, at_keys: their t, as `counted` returns it.
-        """
+        """Return which keys some of these queries may see, and those between, by their t as `counted` returns it."""
         least, most = at_queries.amin(-1, keepdim=True), at_queries.amax(-1, keepdim=True)
         if self.chunked:
             near = (at_keys >= least // self.size * self.size) & (at_keys < (most // self.size + 1) * self.size)

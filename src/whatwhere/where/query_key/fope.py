@@ -132,7 +132,8 @@ class FoPE(QueryKeyMap):
     def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
         """Map cached keys to other positions; their rounding errors grow by 1 / sqrt(c^2 + s^2) of the old ones.
 
-        Above 100 they are refused, as little of the key is left.
+        Raises:
+            SettingError: If that is above 100 for some pair, so that little of the key is left.
         """
         c, s = (self._for_heads(table, k.shape[1]) for table in old)
         lost = c.detach().square() + s.detach().square() < 1e-4

@@ -51,7 +51,11 @@ class QueryFactor(QueryKeyMap):
         return self.factor(positions), *inner
 
     def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
-        """Map queries by `then`, and multiply them: in float32 at least, and rounded once."""
+        """Map queries by `then`, and multiply them: in float32 at least, and rounded once.
+
+        Raises:
+            ShapeError: If q has another number of heads than the factors.
+        """
         factor, *inner = bound
         if factor.shape[1] not in (1, q.shape[1]):
             raise ShapeError(

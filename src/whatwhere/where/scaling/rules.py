@@ -165,7 +165,11 @@ class Proportional(Scaling):
             raise SettingError(f"Proportional got share={self.share}, but needs a share of at most 1.")
 
     def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
-        """Return the frequencies, zero for pairs that are not rotated; the share must be one pair at least."""
+        """Return the frequencies, zero for pairs that are not rotated.
+
+        Raises:
+            SettingError: If the share of these features is less than one pair.
+        """
         rotated = int(self.share * dim // 2)
         if rotated == 0:
             raise SettingError(f"Proportional(share={self.share}) of {dim} features rotates no pair: raise the share.")

@@ -82,7 +82,11 @@ class YaRN(Scaling):
                 )
 
     def frequencies(self, dim: int, theta: float, device: Device = None, lengths: Lengths = None) -> Frequencies:
-        """Return the frequencies, kept, divided or interpolated; theta must be above 1."""
+        """Return the frequencies, kept, divided or interpolated.
+
+        Raises:
+            SettingError: If theta is at most 1.
+        """
         if theta <= 1:
             raise SettingError(
                 f"YaRN got theta={theta}, but needs a value above 1: the pairs must have different frequencies."

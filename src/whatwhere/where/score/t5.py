@@ -104,7 +104,11 @@ class T5(NormalInit, DistanceBias):
         return ByDistance("rows", self.weight.mT, self.buckets(torch.arange(-last, last + 1, device=device)), -last)
 
     def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction; one-directional buckets are causal only."""
+        """Check that the scheme supports attention of this direction; one-directional buckets are causal only.
+
+        Raises:
+            SettingError: If attention is bidirectional, but the buckets are not.
+        """
         if self.causal_only and not causal:
             raise SettingError(
                 "T5 without bidirectional=True supports causal attention only, but got causal=False.\n"
