@@ -569,9 +569,6 @@ class Positions:
         They remember the length and the first token of each document of these positions, so that DynamicNTK, LongRoPE
         and windows see the same on every shard.
 
-        Args:
-            slots: of the tokens, in every sequence, from 0 on.
-
         Raises:
             PositionError: If slots are not a list of whole numbers in int64, or outside of the sequence.
 
@@ -683,10 +680,7 @@ class Positions:
     def whole_lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"] | None:
         """Return the lengths where slices count as parts of the texts that they were sliced from; None without slices.
 
-        Examples:
-            >>> p = positions(8)[:3]
-            >>> p.lengths().tolist(), p.whole_lengths().tolist()
-            ([[3, 3, 3]], [[8, 8, 8]])
+        Of `positions(8)[:3]` they are 8, where `lengths` are 3.
         """
         everything = self._whole_numbered(present)
         of_texts = [p.sliced[0].lengths() if p.sliced and p.document_length is None else None for p in everything]
@@ -731,12 +725,7 @@ class Positions:
         return self.order - (last + 1 - backward)
 
     def order_to_end(self) -> Int64[Tensor, "batch tokens"]:
-        """Return how far in order each token is from the last of its document.
-
-        Examples:
-            >>> Positions.packed([3, 2]).order_to_end()
-            tensor([[2, 1, 0, 1, 0]])
-        """
+        """Return how far in order each token is from the last of its document: 2, 1, 0 for three tokens."""
         if self.segment is None:
             return self.order.amax(-1, keepdim=True) - self.order if self.tokens else self.order
         return self._largest([self], [self.order + 1]) - 1 - self.order
@@ -801,9 +790,6 @@ class Positions:
         """Return the positions of n tokens of text that follow images or videos (M-RoPE), as in a step of decoding.
 
         On all axes alike they go on by 1 from the largest coordinate of each sequence's last document.
-
-        Args:
-            n: tokens, 0 or more; an integer of any type.
 
         Raises:
             PositionError: If the coordinates are real numbers, but not time, height and width.
@@ -1060,9 +1046,7 @@ class Positions:
 
         `attn_mask=` of PyTorch's attention takes it as it is. Batch is 1 where all sequences have the same positions.
 
-        Args:
-            keys: positions of the keys; None where the queries are the keys.
-            causal: whether keys later than the query are masked.
+        Without `keys` the queries are the keys; unless `causal`, keys later than the query are seen, too.
 
         Raises:
             ShapeError: If batches differ, and none of them is 1.

@@ -122,11 +122,7 @@ class QueryKeyMap(OfHeads, ABC):
         """Map keys, with any number of heads, at the positions that `bind` was given."""
 
     def rerotate(self, k: MappedHeads, old: Bound, new: Bound) -> MappedHeads:
-        """Map cached keys from the positions or lengths they were bound to, to others, without the keys themselves.
-
-        Args:
-            k: keys as returned by `map_key`.
-            old, new: what `bind` returned for these positions or lengths, and for the others.
+        """Map cached keys, as `map_key` returned them, from what they were bound to, to other positions or lengths.
 
         Raises:
             SettingError: If the map cannot: it does not override this.

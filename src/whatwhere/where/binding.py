@@ -192,10 +192,9 @@ class Where(nn.Module):
         return KVCache(self, capacity, keys_dtype, regime_length)
 
     def kept(self, keys: Positions) -> Int64[Tensor, " kept"]:
-        """Return the slots of a KV cache that later queries of this layer can see; all others can be deleted.
+        """Return the slots of a KV cache that later queries of this layer can see, in increasing order.
 
-        Returns:
-            Slots in increasing order: `k[:, :, slots]`, and `keys[slots]`; all of them without a window.
+        All others can be deleted: `k[:, :, slots]`, and `keys[slots]`. Without a window they are all.
 
         Raises:
             SettingError: If the window keeps first tokens, but the bias sums over the keys in between, or the map of
@@ -473,9 +472,7 @@ class Here:
         dropout: float = 0.0,
         engine: Engine = "auto",
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-        """Compute attention over some of the keys: a part for `merge`.
-
-        Arguments and errors are those of `attention`.
+        """Compute attention over some of the keys: a part for `merge`; arguments and errors are those of `attention`.
 
         Returns:
             The outputs without the sink, and the logarithm of the sum of exp(score) of each query and head.

@@ -128,9 +128,6 @@ class ScoreBias(OfHeads, ABC):
 
         It masks nothing; a scheme that is `causal_only` needs a causal block mask as well.
 
-        Args:
-            keys: positions of the keys; None is those of the queries.
-
         Returns:
             `score_mod(score, batch, head, query_slot, key_slot)`.
 

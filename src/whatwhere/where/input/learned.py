@@ -88,12 +88,8 @@ class Learned(NormalInit, InputEncoding):
     def resized(self, max_length: int, rule: Rule = "linear", align: Align = "ends") -> "Learned":
         """Return a new Learned of another length, with interpolated rows.
 
-        Neighboring rows become more similar, so a model needs some fine-tuning. Rows before position 0 are kept.
-
-        Args:
-            max_length: number of positions of the new table.
-            rule: `linear` or `cubic`.
-            align: `ends` keeps the first and the last row, `cells` treats rows as centers of cells, as for images.
+        Neighboring rows become more similar, so a model needs some fine-tuning. Rows before position 0 are kept. `ends`
+        keeps the first and the last row, `cells` treats rows as centers of cells, as for images.
 
         Raises:
             ShapeError: If max_length is not a whole number of at least 1.
