@@ -128,6 +128,9 @@ def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
     text = "Before.\n\n<!-- live: expressions #/pipeline?step=rows The rows -->\n\nAfter."
     page = site_path(ROOT / "docs" / "course" / "01-a.md")
     assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
+    pictured = text.replace("-->", "-->\n[![Its picture](a.png)](b.md)")
+    assert framed(pictured, page, frozenset()) == "Before.\n\n[![Its picture](a.png)](b.md)\n\nAfter."
+    assert framed(pictured, page, frozenset({"expressions"})) == framed(text, page, frozenset({"expressions"}))
     framed_text = framed(text, page, frozenset({"expressions"}))
     assert ' src="../live/expressions.html#/pipeline?step=rows" title="The rows"></iframe>' in framed_text
     assert '<iframe sandbox="allow-scripts ' in framed_text  # and no allow-same-origin: else it scrolls the page

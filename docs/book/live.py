@@ -8,6 +8,7 @@ from pathlib import Path
 import whatwhere as ww
 from docs.book.pages import ROOT
 from experiments.suite import read_evidence
+from whatwhere.comparison import demo
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS
 from whatwhere.errors import MissingExtra
@@ -26,18 +27,22 @@ def write_live_pages(folder: Path, *, full: bool = True) -> frozenset[str]:
 
     Args:
         folder: where to write; it is made where it is missing.
-        full: train models until they have learned (20 seconds), and export all of MiniLM; else train four steps, and
-            leave MiniLM out.
+        full: run the demo (three minutes), train models until they have learned (20 seconds), and export all of MiniLM;
+            else train four steps, in place of the demo too, and leave MiniLM out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         ww.export(None, folder / "expressions.html")
     except MissingExtra:
         return frozenset()
-    written = {"expressions", "training", "evidence"}
+    written = {"expressions", "training", "evidence", "demo"}
     with tempfile.TemporaryDirectory() as scratch:
         _export_training(Path(scratch), folder / "training.html", {} if full else {"steps": 4, "test_sequences": 20})
         _export_evidence(Path(scratch), folder / "evidence.html")
+        results = Path(scratch, "whatwhere", "training")
+        if full:
+            demo(results := Path(scratch, "whatwhere", "whatwhere-demo"), progress=False)
+        ww.export(results, folder / "demo.html")
         if (model := _minilm()) is not None:
             vectors = Path(scratch) / "MiniLM" / "groups.vec"  # the page shows both names
             vectors.parent.mkdir()

@@ -10,7 +10,7 @@ from docs.book.notebooks import colab_address
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
-_LIVE = re.compile(r"^<!-- live: (?P<page>\w+) (?P<view>#\S+) (?P<title>.+) -->$", re.MULTILINE)
+_LIVE = re.compile(r"^<!-- live: (?P<page>\w+) (?P<view>#\S+) (?P<title>.+) -->$(?P<picture>\n\[!\[.+)?", re.MULTILINE)
 _FIGURE = re.compile(r"^<!-- figure: (?P<file>\S+\.svg) (?P<title>.+) -->$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _COPIED = (".svg", ".png", ".css", ".json")
@@ -103,12 +103,15 @@ def relinked(text: str, source: Path, target: PurePosixPath, pages: Path) -> str
 
 
 def framed(text: str, target: PurePosixPath, live: frozenset[str]) -> str:
-    """Return a page in which each comment `live: PAGE #/VIEW TITLE` is a frame with that view of an exported page."""
+    """Return a page in which each comment `live: PAGE #/VIEW TITLE` is a frame with that view of an exported page.
+
+    A picture of it on the next line is for readers elsewhere, and stays only where there is no such page.
+    """
     up = "../" * len(target.parent.parts)
 
     def frame(match: re.Match[str]) -> str:
         if match["page"] not in live:
-            return ""
+            return (match["picture"] or "").strip()
         address = f"{up}live/{match['page']}.html{match['view']}"
         return (
             # In a sandbox, a figure that scrolls to its own heading does not scroll the chapter around it.

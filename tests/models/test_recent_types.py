@@ -11,7 +11,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere.analysis.configuration_difference import configurations
-from whatwhere.models.configuration.model_types import DATA, MODEL_TYPES
+from whatwhere.models.configuration.model_types import DATA
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
 
@@ -30,17 +30,6 @@ def test_granite_4_without_rope_has_none() -> None:
     assert any(ww.from_huggingface(rotated).query_key)
     assert not any(ww.from_huggingface(without).query_key)
     assert model_of(without).model.rotary_emb is None
-
-
-@pytest.mark.parametrize("form", ["whole", "saved"])
-@pytest.mark.parametrize("model_type", ["funnel", "neomme"])
-def test_a_type_that_is_not_like_llama_is_not_read_as_llama(model_type: str, form: str) -> None:
-    """Other layers, tables, heads and experts show in keys; what `like` cannot explain is refused, whole or saved."""
-    assert model_type not in MODEL_TYPES
-    config: Any = CONFIG_MAPPING[model_type]()
-    keys = config.to_dict() if form == "whole" else {"model_type": model_type, **config.to_diff_dict()}
-    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError)):
-        ww.from_huggingface(keys, like="llama")
 
 
 DBRX: dict[str, Any] = {"model_type": "dbrx", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4}

@@ -32,7 +32,8 @@ def golden(
     source = read(model, part=part, like=like)
     show_step("computing the numbers")
     written = write_golden(source, out, force=force)
-    lines = []
+    table = getattr(source, "position_table", None)
+    lines = [] if table is None else [f"model: the first rows of {table}, from position 0 on"]
     for n, kind in enumerate(written.kinds):
         layers = f"{len(kind.layers)} layers" if len(kind.layers) > 1 else "1 layer"
         lines += [f"kind {n}, {layers}: {kind.where}", f"  numbers: {', '.join(kind.names)}"]

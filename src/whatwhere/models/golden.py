@@ -443,7 +443,8 @@ def _explained_number(name: str, right: Numbers, actual: np.ndarray, tolerance: 
     expected = right[name].astype(np.float64)
     change = actual - expected
     magnitude, moved = float(right.get("magnitude", 1.0)), {*np.unique(change).tolist()} - {0.0}
-    off_by_one = moved in ({1.0}, {-1.0})
+    off_by_one, near = moved in ({1.0}, {-1.0}), POSITIONS.index(4097) + 1
+    moved_rows = ((actual[:-1], expected[1:]), (actual[1:], expected[:-1])) if actual.ndim else ()
     mistakes: dict[str, bool] = {
         "the scaling's magnitude is not applied": name in ("cos", "sin", "magnitude")
         and magnitude != 1
@@ -456,13 +457,8 @@ def _explained_number(name: str, right: Numbers, actual: np.ndarray, tolerance: 
         "buckets are rounded up or to the nearest: T5 truncates them": name.startswith("buckets") and moved == {1.0},
         "it has the opposite sign": name.startswith("bias") and np.allclose(actual, -expected, 0, tolerance),
         "the rows are those of other positions, one later or earlier: see the offset of the table": (
-            name == "position_rows"
-            and (
-                np.allclose(actual[:-1], expected[1:], 0, tolerance)
-                or np.allclose(actual[1:], expected[:-1], 0, tolerance)
-            )
+            name == "position_rows" and any(np.allclose(one, other, 0, tolerance) for one, other in moved_rows)
         ),
-        _ROUNDED_ANGLES: name in ("cos", "sin")
-        and np.allclose(actual[: POSITIONS.index(4097) + 1], expected[: POSITIONS.index(4097) + 1], 0, 1e-3),
+        _ROUNDED_ANGLES: name in ("cos", "sin") and np.allclose(actual[:near], expected[:near], 0, 1e-3),
     }
     return next((mistake for mistake, explains in mistakes.items() if explains), "")

@@ -165,12 +165,14 @@ def test_only_our_own_errors_come_and_what_is_read_can_be_built(model_type: str)
 @pytest.mark.parametrize(
     "model_type",
     ["jamba", "zamba", "zamba2", "big_bird", "longformer", "flint", "cohere2_moe", "jetmoe", "lfm2_moe", "rembert",
-     "nystromformer", "clip_text_model", "clipseg_text_model", "mra", "yoso"],
+     "nystromformer", "clip_text_model", "clipseg_text_model", "mra", "yoso", "funnel", "neomme"],
 )  # fmt: skip
 def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str) -> None:
-    config = CONFIG_MAPPING[model_type]().to_dict()
-    with pytest.raises(OWN):
-        ww.from_huggingface(config, like="llama")
+    config = CONFIG_MAPPING[model_type]()
+    saved = [{"model_type": model_type, **config.to_diff_dict()}] if model_type in ("funnel", "neomme") else []
+    for keys in (config.to_dict(), *saved):
+        with pytest.raises(OWN):
+            ww.from_huggingface(keys, like="llama")
 
 
 def test_keys_of_other_matters_do_not_hinder() -> None:
