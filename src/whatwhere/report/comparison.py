@@ -94,9 +94,9 @@ def sections(results: Comparison) -> list[Section]:
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
     blind = f"What can be scored without positions. {'; '.join(known)}." if known else ""
     against = None if results.against is None else differences_figure(results, results.against)
-    differences = [*conclusions(results, found), *([] if against is None else [against])]
-    schemes = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
-    made = [start_sentence(results), record_sentence(results), repeat_sentence(results), runs(results)]
+    differences: list[Part] = [*conclusions(results, found), *([] if against is None else [against])]
+    schemes: list[Part] = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
+    made: list[Part] = [start_sentence(results), record_sentence(results), repeat_sentence(results), runs(results)]
     few = isinstance(found, Missing) or not found.enough_seeds
     named: list[tuple[str, str, Iterable[Part], bool]] = [
         ("scores", "Scores", [headline(results), whole, summary(results), question(results), blind], False),

@@ -27,6 +27,7 @@ await page.getByRole("link", { name: "Positions", exact: true }).click();
 const figure = page.locator("main figure").first();
 await figure.waitFor();
 // Playwright does not hear of what Firefox saves from memory, and so the file is looked for.
+await figure.getByText("Save").click();
 await figure.getByRole("button", { name: "as SVG" }).click();
 await until(() => readdirSync(given.saved).length === 1);
 const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
