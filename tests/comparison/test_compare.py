@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison import DEMO_SCHEMES, compare, demo, read_results, run
+from whatwhere import errors
+from whatwhere.comparison import DEMO_SCHEMES, compare, demo, read_results
 from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.records import from_json, sealed, to_json
@@ -86,80 +87,43 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> Non
 
 def test_a_changed_scheme_is_not_mistaken_for_the_old_one(tmp_path: Path) -> None:
     compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
-    with pytest.raises(ww.errors.ResultsError, match="the scheme 'mine', or the model, has changed"):
+    with pytest.raises(errors.ResultsError, match="the scheme 'mine', or the model, has changed"):
         compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
 
 
 def test_a_foreign_folder_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ww.errors.ResultsError, match="is not empty and holds no comparison"):
+    with pytest.raises(errors.ResultsError, match="is not empty and holds no comparison"):
         compare(["none"], out=tmp_path, seeds=1, **QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-    with pytest.raises(ww.errors.ResultsError, match="is a file"):
+    with pytest.raises(errors.ResultsError, match="is a file"):
         compare(["none"], out=tmp_path / "thesis.txt", seeds=1, **QUICK)
-
-
-class FailsWhenCalled(ww.ScoreBias):
-    """A scheme that works when it is tried out, and fails in training."""
-
-    num_heads = 4
-    trains = False
-
-    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
-        """Return no bias before training."""
-        if FailsWhenCalled.trains:
-            raise RuntimeError("the disk is on fire")
-        return lambda b, h, i, j: (i - j).float() * 0
-
-
-def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = run.train.train
-
-    def first(*given: Any) -> Any:
-        monkeypatch.setattr(FailsWhenCalled, "trains", True)
-        return train(*given)
-
-    monkeypatch.setattr(run.train, "train", first)
-    schemes = [("burning", lambda d, h, m: ww.Where(score=FailsWhenCalled())), "none"]
-    with pytest.raises(
-        ww.errors.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
-    ):
-        compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
-    assert [path.name for path in (tmp_path / "a" / "runs").glob("*.json")] == ["none-0.json"]
 
 
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"schemes": []}, ww.errors.SettingError, "got no scheme"),
-        ({"schemes": ["none", "none"]}, ww.errors.SettingError, "two schemes with the name 'none'"),
-        ({"schemes": ["rotery"]}, ww.errors.UnknownScheme, "Did you mean rotary"),
-        ({"schemes": [("mine", lambda d, h, m: "oops")]}, ww.errors.SettingError, "built str, but must build a Where"),
-        ({"schemes": ["none/learned"]}, ww.errors.SettingError, "put it into the first part"),
-        (
-            {"schemes": [("short", lambda d, h, m: ww.Where(input=ww.Learned(d, 3)))]},
-            ww.errors.PositionError,
-            "beyond this",
-        ),
-        ({"seeds": []}, ww.errors.SettingError, "needs at least one"),
-        ({"seeds": [1, 1]}, ww.errors.SettingError, "given once"),
-        ({"seeds": 0}, ww.errors.SettingError, "seeds=0, but needs at least one"),
-        ({"task": "poems"}, ww.errors.SettingError, "expressions, recall, text"),
-        ({"task": "recall", "lengths": [27]}, ww.errors.SettingError, "got the length 27"),
-        ({"steps": 0}, ww.errors.SettingError, "steps=0 trains nothing"),
-        ({"dim": 12, "schemes": ["rotary"]}, ww.errors.ShapeError, "even number"),
-        (
-            {"direction": "encoder", "schemes": ["none", "fox"]},
-            ww.errors.SettingError,
-            "'fox' supports causal attention only",
-        ),
-        ({"workers": 0}, ww.errors.SettingError, "workers=0, but needs at least 1"),
-        ({"seeds": [2**64]}, ww.errors.SettingError, "each 0"),
-        ({"task": Expressions(), "trained": [2]}, ww.errors.SettingError, "has its own lengths and texts"),
-        ({"task": Expressions(), "files": ["a.txt"]}, ww.errors.SettingError, "has its own lengths and texts"),
-        ({"task": Expressions(direction="encoder")}, ww.errors.SettingError, "pass direction='encoder'"),
-        ({"files": ["a.txt"]}, ww.errors.SettingError, "task='text' only"),
-        ({"files": ["no-such-file.txt"], "task": "text"}, ww.errors.TextError, "cannot be read"),
+        ({"schemes": []}, errors.SettingError, "got no scheme"),
+        ({"schemes": ["none", "none"]}, errors.SettingError, "two schemes with the name 'none'"),
+        ({"schemes": ["rotery"]}, errors.UnknownScheme, "Did you mean rotary"),
+        ({"schemes": [("mine", lambda d, h, m: "oops")]}, errors.SettingError, "built str, but must build a Where"),
+        ({"schemes": ["none/learned"]}, errors.SettingError, "put it into the first part"),
+        ({"schemes": [("short", lambda d, h, m: ww.Where(input=ww.Learned(d, 3)))]}, errors.PositionError, "beyond"),
+        ({"seeds": []}, errors.SettingError, "needs at least one"),
+        ({"seeds": [1, 1]}, errors.SettingError, "given once"),
+        ({"seeds": 0}, errors.SettingError, "seeds=0, but needs at least one"),
+        ({"task": "poems"}, errors.SettingError, "expressions, recall, text"),
+        ({"task": "recall", "lengths": [27]}, errors.SettingError, "got the length 27"),
+        ({"steps": 0}, errors.SettingError, "steps=0 trains nothing"),
+        ({"dim": 12, "schemes": ["rotary"]}, errors.ShapeError, "even number"),
+        ({"direction": "encoder", "schemes": ["none", "fox"]}, errors.SettingError, "'fox' supports causal attention"),
+        ({"workers": 0}, errors.SettingError, "workers=0, but needs at least 1"),
+        ({"seeds": [2**64]}, errors.SettingError, "each 0"),
+        ({"task": Expressions(), "trained": [2]}, errors.SettingError, "has its own lengths and texts"),
+        ({"task": Expressions(), "files": ["a.txt"]}, errors.SettingError, "has its own lengths and texts"),
+        ({"task": Expressions(direction="encoder")}, errors.SettingError, "pass direction='encoder'"),
+        ({"files": ["a.txt"]}, errors.SettingError, "task='text' only"),
+        ({"files": ["no-such-file.txt"], "task": "text"}, errors.TextError, "cannot be read"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(change, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -171,7 +135,7 @@ def test_wrong_input_is_refused_before_anything_is_written(change, error, words,
 
 def test_what_cannot_be_pickled_is_reported(tmp_path: Path) -> None:
     schemes = [("mine", lambda d, h, m: ww.Where()), "none"]
-    with pytest.raises(ww.errors.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
+    with pytest.raises(errors.SettingError, match=r"cannot be sent to other processes(.|\n)*pass workers=1"):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK | {"workers": 2})
     report = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": None})
     assert list(report.summary) == ["mine", "none"]

@@ -26,7 +26,7 @@ from whatwhere.comparison.results import (
     summarize,
 )
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task, Text
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out
 from whatwhere.comparison.train import build
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
@@ -100,6 +100,48 @@ def test_the_test_set_is_the_same_each_time_and_shorter_where_sequences_are_long
     measure.scores(model, Expressions(), 32, settings)
     assert sum(model.batches) == 757
     assert max(model.batches) * 66 <= 16_384
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "lengths", "tokens"),
+    [
+        (800_000, 64, (128, 256, 512), 49_664),  # of at most 50,000: whole windows of 512
+        (800_000, 16, (512,), 16_000 // 512 * 512),  # 1,000 sequences of 16
+        (1_000_000, 16, (4096,), 20 * 4096),  # never fewer than 20
+        (800_000, 64, (100, 150), 4800 * 10),  # a multiple of all three
+        (300_000, 64, (97, 1009), 23 * 1009),  # which have none so small
+        (100_000, 64, (128, 512), 7680),  # a fifth of the held-out tenth is left to validation
+        (10_000, 64, (900,), 900),  # but for a test that needs it
+    ],
+)
+def test_test_sets_of_text_have_equal_numbers_of_tokens(
+    size: int, window: int, lengths: tuple[int, ...], tokens: int
+) -> None:
+    content = np.random.default_rng(0).integers(0, 256, size, np.uint8).tobytes()
+    task, settings = Text(content, trained=(window,)), make_settings("text", lengths, test_sequences=1000)
+    ends = []
+    for length in (window, *lengths):
+        ids = measure.evaluation_set(task, length, settings).ids
+        assert tokens - length < ids.numel() <= tokens, "less than a window fewer"
+        assert ids.numel() == tokens or tokens % np.lcm.reduce([window, *lengths])
+        ends.append(content.index(bytes(ids[-1].tolist())) + length + 1)  # the last target
+    # What is validated lies behind all of them; random windows occur once.
+    for validated in measure.validation_sets(task, settings):
+        assert min(content.index(bytes(row)) for row in validated.ids.tolist()) >= max(ends) - 1
+        assert validated.ids.numel() <= 8192
+    assert bool(measure.validation_sets(task, settings)) == (size != 10_000)
+
+
+@pytest.mark.parametrize("task", [Expressions(), Expressions((2, 3), "encoder"), Recall()])
+def test_no_sequence_is_both_tested_and_validated_or_trained(task: Expressions | Recall) -> None:
+    settings = make_settings(task.name, [8, 16], test_sequences=200)
+    found = measure.validation_sets(task, settings)
+    tested = {tuple(row) for n in range(1, 17) for row in measure.evaluation_set(task, n, settings).ids.tolist()}
+    validated = {tuple(row) for each in found for row in each.ids.tolist()}
+    assert len(validated) > 20
+    assert not validated & tested
+    assert all(bool(held_out(each.ids).all()) for each in found), "training has no such target"
+    assert all(task.answer(ids) == t for each in found for ids, t in zip(each.ids.tolist(), each.targets, strict=True))
 
 
 def no_row(ids: Tensor, p: ww.Positions) -> Tensor:
@@ -237,18 +279,8 @@ def test_only_the_expressions_have_snapshots(task: Task) -> None:
 
 
 def made_up(score: float | None, change: float | None) -> RunResult:
-    return RunResult(
-        scheme="mine",
-        seed=0,
-        parameters=ParameterCount(7, 3, 2),
-        steps=1,
-        seconds=1.0,
-        seconds_per_step=0.1,
-        losses=((1, 2.0),),
-        scores={2: {"all": 0.5, "Max": score}},
-        in_length=0.5,
-        shift={1: Shift(score, change)},
-    )
+    scores: dict[int, Scores] = {2: {"all": 0.5, "Max": score}}
+    return RunResult("mine", 0, ParameterCount(7, 3, 2), 1, 1.0, 0.1, (), scores, 0.5, {1: Shift(score, change)})
 
 
 def test_seeds_are_summarized_by_median_and_range() -> None:

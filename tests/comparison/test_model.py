@@ -218,9 +218,7 @@ DEMO = 20 * 64 + 2 * BLOCK + 2 * 64 + 64 * 20
     ("scheme", "given", "expected"),
     [
         ("none", {}, DEMO),
-        ("sinusoidal", {}, DEMO),
         ("rotary", {}, DEMO),
-        ("alibi", {}, DEMO),
         ("learned", {}, DEMO + (2 * 6 + 2) * 64),  # six arguments are 14 tokens
         ("none", {"tied": True}, DEMO - 64 * 20),
         ("none", {"layers": 3}, DEMO + BLOCK),

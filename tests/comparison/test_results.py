@@ -153,7 +153,7 @@ def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Pat
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        (lambda c: c.update(version=1), "has version 1, but this whatwhere reads version 4"),
+        (lambda c: c.update(version=1), "has version 1, but this whatwhere reads version 5"),
         (lambda c: c.update(format="x"), "has the format 'x', but 'whatwhere-comparison' is needed"),
         (lambda c: c["versions"].update(torch="1.0"), "there torch is '1.0', here '.*'"),
         (lambda c: c["settings"].update(steps=4), "there steps is 4, here 3"),
@@ -166,12 +166,6 @@ def test_another_comparison_is_refused_with_what_differs(difference: Any, words:
     change(kept / "comparison.json", difference)
     with pytest.raises(ww.errors.ResultsError, match=words + r"\.\nChoose another folder"):
         folder(kept)
-
-
-def test_a_changed_scheme_is_detected(kept: Path) -> None:
-    change(kept / "runs/learned-2.json", lambda c: c.update(scheme_identity="0"))
-    with pytest.raises(ww.errors.ResultsError, match=r"'learned'.* has changed since(.|\n)*delete this run"):
-        folder(kept).finished("learned", 2)
 
 
 def test_names_that_are_no_file_names_do_not_collide(tmp_path: Path, learned_run: Run) -> None:
@@ -222,9 +216,11 @@ def test_a_comparison_is_repeated_from_its_folder(given: Any, tmp_path: Path) ->
     assert (again.schemes, again.record.seeds) == (first.schemes, first.record.seeds)
     assert again.record.settings == first.record.settings
     assert again.against == first.against == ("none" if "against" in given else None)
+    assert again.record.choices == first.record.choices
+    assert len(first.record.choices) == (2 if "vary" in given else 0)
     assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
     assert "leave their names out" in error_of("compare", "none", "--repeat", tmp_path / "a")
-    with pytest.raises(SettingError, match=r"against='xpos' is no scheme of this comparison\. Pass one of: alibi"):
+    with pytest.raises(SettingError, match=r"against='xpos' is not a scheme of this comparison\. Pass one of: alibi"):
         ww.compare(["alibi", "none"], against="xpos", out=tmp_path / "c", progress=False)
 
 
@@ -238,24 +234,13 @@ def test_objects_that_no_file_names_are_repeated_in_python(tmp_path: Path) -> No
 
 
 def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) -> None:
-    def score(data: Any) -> None:
-        for scheme, scores in {"rotary": {"8": (0.5, 0.625, 0.75)}, "learned": {"8": None}}.items():
-            summary = data["summary"][scheme]
-            for each in data["runs"]:
-                each["scores"] = {length: each["scores"][length] for length in ("6", "8")}
-            summary["in_length"] = {"min": 1.0, "median": 1.0, "max": 1.0}
-            summary["scores"] = {
-                length: {"all": None if v is None else dict(zip(("min", "median", "max"), v, strict=True))}
-                for length, v in scores.items()
-            }
-
-    learned_run = read_results(made_up.change(made_up.made_up_folder(tmp_path, schemes=("rotary", "learned")), score))
-    cells = [line.split("  ") for line in str(learned_run).splitlines()[1:]]
-    assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
-        ["scheme", "in length", "8"],
-        ["rotary", "1.000", "0.625 (0.500 to 0.750)"],
-        ["learned", "1.000", "no row"],
-    ]
+    folder = made_up.scored_folder(tmp_path, 8, {"rotary": [0.5, 0.625, 0.75], "learned": [None] * 3})
+    made_up.set_scores(folder, None, {"rotary": [1.0] * 3, "learned": [1.0] * 3})
+    learned_run = read_results(folder)
+    lines = str(learned_run).splitlines()
+    assert lines[1].split("  ")[0] == "scheme"
+    assert lines[2].startswith("rotary   1.000      0.625 (0.500 to 0.750)  ")
+    assert lines[3].startswith("learned  1.000      no row  ")
     assert len(repr(learned_run)) < 200, "the last line of a notebook's cell"
 
 

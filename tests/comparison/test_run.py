@@ -30,16 +30,8 @@ DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 token
 
 
 def small_settings(**given: Any) -> Settings:
-    small = {
-        "dim": DIM,
-        "heads": HEADS,
-        "feedforward": 16,
-        "batch": 8,
-        "steps": 5,
-        "test_sequences": 20,
-        "device": "cpu",
-    }
-    return make_settings("expressions", given.pop("lengths", [4]), **small | given)
+    small = {"dim": DIM, "heads": HEADS, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+    return make_settings("expressions", given.pop("lengths", [4]), **{"steps": 5} | small | given)
 
 
 def test_a_result_contains_every_length_and_every_snapshot() -> None:
@@ -51,6 +43,27 @@ def test_a_result_contains_every_length_and_every_snapshot() -> None:
     assert [snapshot.percent for snapshot in result.token_table] == [0, 20, 100]
     assert [snapshot.number_line is None for snapshot in result.token_table] == [True, False, False]
     assert 0 < result.seconds_per_step * 5 < result.seconds
+    assert [step for step, _ in result.held_out] == [0, 1, 2, 3, 4, 5]
+
+
+def test_held_out_losses_are_those_of_the_model_then_and_leave_the_training_as_it_is() -> None:
+    settings = small_settings(steps=30)
+    result, seen = run(Job("rotary", 7, TASK, settings)).result, list[tuple[int, float]]()
+    model, sets = build("rotary", 7, TASK, settings), measure.validation_sets(TASK, settings)
+
+    def look(step: int) -> None:
+        if step % 3 == 0:
+            losses = []
+            for each in sets:
+                with torch.no_grad():
+                    p = model(each.ids, each.at).double().softmax(-1)
+                losses.append(-p.gather(-1, each.targets[:, None]).log().mean().item())
+            seen.append((step, sum(losses) / len(losses)))
+
+    with one_thread():
+        assert train(model, 7, TASK, settings, look).losses == result.losses
+    assert [step for step, _ in result.held_out] == [step for step, _ in seen]
+    assert [loss for _, loss in result.held_out] == pytest.approx([loss for _, loss in seen], rel=1e-5)
 
 
 def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
@@ -100,11 +113,8 @@ def test_the_drawing_of_alibi() -> None:
     np.testing.assert_allclose(np.array(list(result.by_distance.curves.values())).T, expected, atol=1e-7)
 
 
-def test_a_scheme_without_positions_has_no_picture() -> None:
-    assert view("none") == SchemeView((), None, None)
-
-
 def test_mixtures_name_all_their_doors() -> None:
+    assert view("none") == SchemeView((), None, None)
     assert view("learned+rotary+alibi").doors == ("input", "query_key", "score")
 
 
@@ -135,7 +145,7 @@ def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
     job = Job("none", 0, TASK, small_settings(), channel=tmp_path / "0")
     run(job)
     assert job.channel is not None
-    assert 1 <= int(job.channel.read_text()) <= 5
+    assert 1 <= int(job.channel.read_text().split()[0]) <= 5
     (tmp_path / STOP).touch()
     with pytest.raises(Stopped):
         run(job)
@@ -146,11 +156,11 @@ def test_a_run_whose_channel_is_taken_away_stops(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(running, "_REPORT_EVERY", 0.0)
     (tmp_path / "channels").mkdir()
     write = running._channel_writer(tmp_path / "channels" / "0")
-    write(1)
-    assert (tmp_path / "channels" / "0").read_text() == "1"
+    write(1, 0.25)
+    assert (tmp_path / "channels" / "0").read_text() == "1 0.25"
     shutil.rmtree(tmp_path / "channels")
     with pytest.raises(Stopped):
-        write(2)
+        write(2, None)
 
 
 def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:

@@ -187,18 +187,6 @@ def test_runs_remove_what_a_killed_process_left(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_interrupt_during_submission_cancels_runs() -> None:
-    class Pressed(ByHand):
-        def submitted(self) -> None:
-            if len(self.futures) == 3:
-                raise KeyboardInterrupt
-
-    executor = Pressed()
-    with pytest.raises(KeyboardInterrupt):
-        on(executor, JOBS)
-    assert [future.cancelled() for future in executor.futures[:2]] == [True, True]
-
-
 def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,14 +194,14 @@ def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     steps: list[int] = []
     teller = running._channel_writer
 
-    def pressed(channel: Path | None) -> Callable[[int], None]:
+    def pressed(channel: Path | None) -> running.OnStep:
         tick = teller(channel)
 
-        def counted(step: int) -> None:
+        def counted(step: int, loss: float | None) -> None:
             steps.append(step)
             if len(steps) == 4 + 3:
                 raise KeyboardInterrupt
-            tick(step)
+            tick(step, loss)
 
         return counted
 
@@ -297,13 +285,14 @@ def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyP
     done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
     assert any(0 < n < 60 for n in done), "the steps of a run under way are counted too"
     assert re.search(r"[01] of 2 runs .* 0:\d\d:\d\d left", page)
+    assert re.search(r"[01] of 2 runs, held-out loss \d\.\d+", page)
 
 
 def test_where_there_is_no_terminal_each_run_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(monkeypatch, [job(), job("alibi", 4)], terminal=False).splitlines()
-    assert [re.sub(r"\d+ s$", "n s", line) for line in lines] == [
-        "1 of 2 runs: none, seed 0, n s",
-        "2 of 2 runs: alibi, seed 4, n s",
+    assert [re.sub(r"[\d.]+( s,|$)", r"n\1", line) for line in lines] == [
+        "1 of 2 runs: none, seed 0, n s, held-out loss n",
+        "2 of 2 runs: alibi, seed 4, n s, held-out loss n",
     ]
 
 
@@ -409,7 +398,7 @@ def test_runs_that_others_train_are_waited_for(
 
 
 def own_runs(output: str) -> list[str]:
-    return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s$", output, re.MULTILINE)
+    return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s, ", output, re.MULTILINE)
 
 
 @unix

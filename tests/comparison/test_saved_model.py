@@ -65,9 +65,7 @@ def changed(results: Comparison, folder: Path, how: Callable[[dict[str, torch.Te
         (lambda t: t.pop("norm.weight"), "norm.weight is not the same"),
         (lambda t: t.update(more=torch.ones(1)), "more is not the same"),
         (lambda t: t.update({"norm.weight": torch.ones(3)}), "norm.weight is not the same"),
-        (lambda t: t.update({"input.tokens.weight": torch.ones(20, 8)}), "input.tokens.weight is not the same"),
         (lambda t: t.update({"input.tokens.weight": torch.tensor(1.0)}), "is not the same"),
-        (lambda t: t.pop("blocks.1.qkv.weight"), "blocks.1.qkv.weight is not the same"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(how: Any, words: str, results: Comparison, tmp_path: Path) -> None:

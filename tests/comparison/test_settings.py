@@ -39,19 +39,6 @@ def test_given_settings_override_the_recipe_and_the_task() -> None:
     assert (settings.trained, settings.batch) == ((1, 2), 32)
 
 
-@pytest.mark.parametrize(
-    ("task", "steps"), [("expressions", 800), ("recall", 2000), ("text", 1500), ("text in tokens", 1500)]
-)
-def test_each_task_has_its_own_choice(task: str, steps: int) -> None:
-    assert make_settings(task, None).steps == steps
-    assert make_settings(task, None).lengths
-
-
-def test_a_custom_task_starts_without_lengths() -> None:
-    assert make_settings("mine", None).lengths == ()
-    assert make_settings("mine", []).lengths == ()
-
-
 def test_settings_of_a_machine_with_a_gpu_are_read_on_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     written = to_json(make_settings("expressions", None, device="cuda"), None)
@@ -118,11 +105,6 @@ def test_a_refused_value_is_named_with_the_way_out(name: str, value: Any, error:
     bad = value[-1] if isinstance(value, list) else value
     assert repr(bad) in str(caught.value)
     assert name.rstrip("s") in str(caught.value)
-
-
-@pytest.mark.parametrize("value", [0.0, 0, 3.5])
-def test_weight_decay_may_be_zero(value: float) -> None:
-    assert make_settings("recall", None, weight_decay=value, betas=[0.0, 0.5]).weight_decay == value
 
 
 def test_an_unknown_setting_lists_those_that_are_known() -> None:

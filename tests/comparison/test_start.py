@@ -46,12 +46,9 @@ def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: P
         model = load_model(results, run)
         assert torch.equal(model.input.tokens.weight, source.input.tokens.weight)
         assert torch.equal(model.blocks[1].qkv.weight, source.blocks[1].qkv.weight)
-    assert linear.start is not None
-    assert none.start is not None
-    assert learned.start is not None
-    assert (linear.start.fresh, none.start.fresh) == ((), ())
-    assert learned.start.fresh == ("input.where.input.weight",)
-    assert linear.start.sha256 == none.start.sha256
+    starts = [run.start for run in results.runs if run.start is not None]
+    assert [start.fresh for start in starts] == [(), (), ("input.where.input.weight",)]
+    assert len({start.sha256 for start in starts}) == 1
     told = start_sentence(results)
     assert "learned from “rotary”" in told or "learned from rotary" in told
     assert "began anew: input.where.input.weight" in told
@@ -74,11 +71,8 @@ def test_training_goes_on_from_there(kept: Comparison, tmp_path: Path) -> None:
 
 def test_tables_that_are_fixed_stay_what_they_are(kept: Comparison, tmp_path: Path) -> None:
     start = f"{kept.folder}:rotary"
-    ids, frozen = compare(["none@ids", "none@frozen"], seeds=1, steps=0, start=start, out=tmp_path / "a", **SMALL).runs
-    assert ids.start is not None
-    assert ids.start.fresh == ("input.tokens.weight",)
-    assert frozen.start is not None
-    assert frozen.start.fresh == ()
+    runs = compare(["none@ids", "none@frozen"], seeds=1, steps=0, start=start, out=tmp_path / "a", **SMALL).runs
+    assert [run.start.fresh for run in runs if run.start is not None] == [("input.tokens.weight",), ()]
 
 
 def test_an_interrupted_comparison_resumes_and_another_start_is_refused(kept: Comparison, tmp_path: Path) -> None:
@@ -92,18 +86,14 @@ def test_an_interrupted_comparison_resumes_and_another_start_is_refused(kept: Co
 def test_what_cannot_start_is_refused_before_anything_is_written(kept: Comparison, tmp_path: Path) -> None:
     out = tmp_path / "a"
     for schemes, changed, words in (
-        (
-            ["none"],
-            {"start": kept.folder},
-            r"no scheme 'none' to start from(.|\n)*:rotary\. It has: 'rotary', 'learned'",
-        ),
+        (["none"], {"start": kept.folder}, r"no scheme 'none' to start from(.|\n)*:rotary\. It has: 'rotary'"),
         (["rotary"], {"start": f"{kept.folder}:alibi"}, "has no scheme 'alibi'"),
         (["rotary"], {"start": kept.folder, "seeds": [7]}, r"no seed 7 of 'rotary' to start from\. It has 0, 1"),
         (["rotary"], {"start": kept.folder, "dim": 8, "feedforward": 8, "layers": 1}, r"trained with other sizes"),
         (
             ["rotary"],
             {"start": kept.folder, "dim": 8, "steps": 1},
-            r"other sizes: .* has \(\d+, \d+\), this model \(\d+, 8\)",
+            r"sizes: .* has \(\d+, 16\), this model \(\d+, 8\)",
         ),
         (["rotary"], {}, r"steps=0 trains nothing: pass start=RESULTS \(--start\)"),
         (["rotary"], {"start": tmp_path / "gone"}, "there is no folder "),

@@ -22,6 +22,8 @@ from whatwhere.comparison.statistics import (
 )
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
+from whatwhere.report.comparison_sentences import headline, methods_sentence
+from whatwhere.report.paper import write_tables
 
 from . import made_up
 
@@ -160,6 +162,55 @@ def test_too_few_seeds_are_a_finding(tmp_path: Path) -> None:
     computed = differences(folder, against="alibi")
     assert [(pair.first, pair.second) for pair in computed.pairs] == [("alibi", "none"), ("alibi", "rotary")]
     assert (computed.family, computed.seeds_needed, computed.against) == (2, 7, "alibi")
+
+
+def of_settings(folder: Path, against: str | None = None) -> Path:
+    """Make results of two schemes in two settings: at 32 the setting that was not chosen is the better one."""
+    scores = {"none": [0.5] * 6, "none@dim=16": [0.9] * 6, "alibi": [0.8] * 6, "alibi@dim=16": [0.6] * 6}
+    losses = {"none": 0.1, "none@dim=16": 0.2, "alibi": 0.4, "alibi@dim=16": 0.3}
+    request = {
+        "files": [],
+        "tokenizer": None,
+        "start": None,
+        "modules": [],
+        "against": against,
+        "vary": {"dim": [64, 16]},
+    }
+
+    def choose(data: dict[str, Any]) -> None:
+        names = {"none": "none", "alibi": "alibi@dim=16"}
+        data["request"] = request
+        data["choices"] = [
+            {"scheme": scheme, "chosen": name, "losses": {n: x for n, x in losses.items() if n.startswith(scheme)}}
+            for scheme, name in names.items()
+        ]
+
+    return made_up.change(made_up.scored_folder(folder, 32, scores), choose)
+
+
+def test_of_each_scheme_the_chosen_setting_is_compared(tmp_path: Path) -> None:
+    computed = differences(folder := of_settings(tmp_path))
+    assert [(pair.first, pair.second) for pair in computed.pairs] == [("alibi@dim=16", "none")]
+    assert (computed.family, computed.seeds_needed, computed.pairs[0].p_holm) == (1, 6, 2 / 2**6)
+    assert differences(folder, against="alibi").against == "alibi@dim=16"
+    assert read_results(of_settings(tmp_path / "b", "alibi")).against == "alibi@dim=16"
+    with pytest.raises(SettingError, match=r"'none@dim=16', or it is a setting that was not chosen\. It has: 'none', "):
+        paired_differences(read_results(folder), 32, against="none@dim=16")
+    # What is best at 32 of all settings is neither named as the best nor tested.
+    assert "alibi@dim=16 has the best median" in (said := headline(read_results(folder)))
+    assert "none@dim=16" not in said
+    assert "one of 2 settings (dim): that of the least held-out loss" in methods_sentence(
+        read_results(folder), computed
+    )
+    written = write_tables(read_results(folder), tmp_path / "tables")
+    assert {"settings.md", "settings.tex", "settings.csv", "losses.csv"} <= set(written.files)
+    rows = (tmp_path / "tables" / "settings.csv").read_text().splitlines()[1:]
+    assert rows == [
+        "none,none,0.1,true",
+        "none,none@dim=16,0.2,false",
+        "alibi,alibi,0.4,false",
+        "alibi,alibi@dim=16,0.3,true",
+    ]
 
 
 def test_schemes_without_a_score_in_every_seed_are_left_out(tmp_path: Path) -> None:

@@ -135,16 +135,6 @@ def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -
     assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_steps_are_counted_from_the_model_before_training() -> None:
-    settings, seen = small_settings(steps=7), list[tuple[int, Tensor]]()
-    model = build("none", 0, Expressions(), settings)
-    start = model.input.tokens.weight.detach().clone()
-    result = train(model, 0, Expressions(), settings, lambda step: seen.append((step, model.input.tokens.weight + 0)))
-    assert [step for step, _ in seen] == list(range(8))
-    assert [torch.equal(table, start) for _, table in seen] == [True] + [False] * 7
-    assert result.seconds > 0
-
-
 def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
     settings = small_settings(steps=120, init=0.01)
     result = trained(build("none", 0, Expressions(), settings), settings)
@@ -158,25 +148,9 @@ def test_losses_hold_the_first_and_the_last_step_and_start_at_chance() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 60])
 def test_training_that_diverges_is_reported(steps: int) -> None:
     settings = small_settings(steps=steps, learning_rate=1e38)
-    words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
+    words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one(.|\n)*the scheme itself"
     with pytest.raises(ww.errors.SettingError, match=words):
         run(Job("learned", 0, Expressions(), settings))
-
-
-class Broken(ww.InputEncoding):
-    """Positions that are not finite."""
-
-    dim = 16
-
-    def forward(self, positions: Any) -> Tensor:
-        return torch.full((1, positions.tokens, 16), float("nan"))
-
-
-def test_a_scheme_that_is_not_finite_is_named_as_a_cause() -> None:
-    settings = small_settings(steps=2)
-    model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), settings)
-    with pytest.raises(ww.errors.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
-        trained(model, settings)
 
 
 def test_what_is_not_finite_first_is_named_with_its_step_and_the_weights_are_kept() -> None:
@@ -234,7 +208,7 @@ def test_two_runs_with_one_seed_have_equal_bytes_on_one_thread_and_on_two() -> N
 def test_deterministic_algorithms_are_used_while_a_run_wants_them() -> None:
     seen = []
 
-    def on_step(step: int) -> None:
+    def on_step(step: int, loss: float | None) -> None:
         seen.append((torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()))
 
     settings = small_settings(steps=2)

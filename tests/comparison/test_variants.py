@@ -1,5 +1,7 @@
 """Variants: names that are canonical, settings that vary in one comparison, and tables of every kind."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +9,15 @@ import pytest
 import torch
 
 import whatwhere as ww
+from whatwhere.cli.compare import compare as command
 from whatwhere.comparison import Comparison, ask, compare, load_model, measure
 from whatwhere.comparison.answers import answered_at
 from whatwhere.comparison.model import token_table
+from whatwhere.comparison.results import ParameterCount, RunResult, SettingChoice
 from whatwhere.comparison.settings import INITS, Settings, make_settings, with_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread
-from whatwhere.comparison.variants import FIXED, make_variants, read_name, write_name
+from whatwhere.comparison.variants import FIXED, choose_settings, make_variants, read_name, write_name
 from whatwhere.what.embedding import INITS as ALL_INITS
 
 SETTINGS = make_settings("expressions", [4], dim=24, heads=2, feedforward=16, batch=8, test_sequences=20, steps=3)
@@ -63,6 +67,12 @@ def test_every_setting_that_can_vary_has_a_name_that_is_read_again() -> None:
     assert other.keys() | FIXED.keys() == set(Settings.__dataclass_fields__)
     name = write_name("none", other)
     assert read_name(name) == ("none", other)
+    # The help and the guide list them.
+    known = Settings.__dataclass_fields__.keys() - {"task", "lengths"}
+    guide = (Path(__file__).parents[2] / "docs/how-to/which-scheme.md").read_text()
+    assert all(f"`{setting}`" in guide for setting in known)
+    listed = str(command.__doc__).partition("Settings, for")[2]
+    assert all(re.search(rf"\b{setting}\b", listed) for setting in known - {"device", "deterministic"})
 
 
 def test_values_are_crossed_with_schemes_and_each_other() -> None:
@@ -90,6 +100,7 @@ def test_values_are_crossed_with_schemes_and_each_other() -> None:
         (["none@wide"], None, "'wide' is not a setting: write name=value, or one of plain"),
         (["none@"], None, "empty option"),
         (["none@dim="], None, "empty option"),
+        *(([name], None, "whole number") for name in ("rotary*0/none", "rotary*x", "rotary*-1")),
         (["none@heads=5"], None, "heads must divide dim"),
         (["none"], {"table": ["rank99"]}, "a rank is at most dim"),
         (["none"], {"table": ["sparse"]}, "table='sparse'"),
@@ -161,6 +172,27 @@ def test_a_folder_is_extended_and_resumed_by_variants(results: Comparison, tmp_p
     assert (more.record.settings.dim, more.record.settings.steps, more.record.settings.trained) == (24, 3, (2, 3))
 
 
+def ran(scheme: str, seed: int, loss: float | None, **varied: Any) -> RunResult:
+    """Return a run of a scheme with settings, whose last held-out loss this is."""
+    curve, none = () if loss is None else ((0, 3.0), (5, loss)), ParameterCount(1, 1, 0)
+    run = RunResult(write_name(scheme, varied), seed, none, 5, 1.0, 0.1, (), {}, 0.5, {})
+    return replace(run, base=scheme, varied=varied, held_out=curve)
+
+
+def test_the_setting_of_the_least_held_out_loss_is_chosen() -> None:
+    runs = [ran("none", seed, 1.0 + seed, dim=16) for seed in range(2)]
+    runs += [ran("none", seed, loss) for seed, loss in enumerate((1.9, 1.0))]  # less in the mean, not in each seed
+    runs += [ran("rotary", seed, 0.5, tied=True, dim=16) for seed in range(2)]
+    runs += [ran("rotary", seed, 0.75, tied=True) for seed in range(2)]
+    assert choose_settings(runs, {"dim": [16, 24]}) == (
+        SettingChoice("none", "none", {"none@dim=16": 1.5, "none": pytest.approx(1.45)}),
+        SettingChoice("rotary@tied", "rotary@dim=16,tied", {"rotary@dim=16,tied": 0.5, "rotary@tied": 0.75}),
+    )
+    # Settings in names are schemes of their own; those of a single scheme are compared; without losses nothing is.
+    assert choose_settings(runs, {}) == choose_settings(runs[:4], {"dim": [16, 24]}) == ()
+    assert choose_settings([*runs[:-1], ran("rotary", 1, None, tied=True)], {"dim": [16, 24]}) == ()
+
+
 def test_a_variant_of_a_task_that_cannot_follow_is_refused(tmp_path: Path) -> None:
     text = SMALL | {"trained": [8], "lengths": [16]}
     with pytest.raises(ww.errors.SettingError, match="an encoder attends to the next byte"):
@@ -226,9 +258,3 @@ def test_a_layout_by_layer_is_one_name() -> None:
     assert [where.window.size if where.window else None for where in wheres] == [8, 8, 8, None] * 2
     assert wheres[0] is wheres[2]
     assert type(wheres[3].query_key).__name__ == "QueryTemperature"
-
-
-@pytest.mark.parametrize("name", ["rotary*0/none", "rotary*x", "rotary*-1"])
-def test_a_number_of_layers_is_checked(name: str) -> None:
-    with pytest.raises(ww.errors.SettingError, match="whole number"):
-        read_name(name)

@@ -46,7 +46,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_csv_has_every_number_of_every_seed(tmp_path: Path) -> None:
     results = read_results(made_up_folder(tmp_path / "results", seeds=2))
     written = write_tables(results, tmp_path / "out", ["csv"])
-    assert written.files == ("scores.csv", "shift.csv", "runs.csv", "differences.csv")
+    assert written.files == ("scores.csv", "shift.csv", "runs.csv", "losses.csv", "differences.csv")
     scores = rows_of(tmp_path / "out/scores.csv")
     right = {
         (run.scheme, run.seed, group, length): score
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         write_tables(results, tmp_path / "file", ["csv"])
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     written = write_tables(results, tmp_path / "out", ["csv"])
-    assert written.files == ("scores.csv", "shift.csv", "runs.csv")
+    assert written.files == ("scores.csv", "shift.csv", "runs.csv", "losses.csv")
     assert "pip install 'whatwhere[compare]'" in written.missing
 
 

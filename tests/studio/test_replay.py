@@ -34,6 +34,8 @@ def test_the_frames_are_those_of_the_run(session: Session, results: Path) -> Non
     assert list(zip(result.loss_steps.tolist(), result.losses.tolist(), strict=True)) == [
         tuple(pair) for pair in record["losses"]
     ]
+    measured = dict(record["held_out"])  # as it was last measured
+    assert result.held_out.tolist() == [measured[max(at for at in measured if at <= n)] for n in result.loss_steps]
     assert result.words[:4] == session.words[:4]
 
 

@@ -98,7 +98,7 @@ def compare(
     ] = False,
     vary: Annotated[
         list[str] | None,
-        Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
+        Option(help="Values of a setting (see below), crossed with the schemes: dim=16,64,256; may be repeated."),
     ] = None,
     start: Annotated[
         str | None,
@@ -112,7 +112,7 @@ def compare(
         Option(help="Scheme of these that all are compared with, instead of all pairs: it needs fewer seeds."),
     ] = None,
     setting: Annotated[
-        list[str] | None, Option("--set", help="Any other setting, as in --set direction=encoder.")
+        list[str] | None, Option("--set", help="Any other setting (see below), as in --set direction=encoder.")
     ] = None,
     module: Annotated[
         list[str] | None,
@@ -149,6 +149,11 @@ def compare(
     In tokens of a model: whatwhere compare none rotary --task text --file notes.txt --tokenizer path/to/model
 
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
+
+    Settings, for --vary, for --set and in names behind @: steps, batch, learning_rate, weight_decay, schedule (cosine,
+    constant), dim, layers, heads, feedforward, direction (decoder, encoder), init, table (learned, frozen, onehot, ids,
+    rank2), tied, positions (plain, randomized, random_offset), max_length, test_positions (same, plain). For --set
+    alone: betas, trained, test_sequences. Schemes are compared in the settings of their least held-out loss.
 
     Against one: whatwhere compare none rotary alibi xpos --against none --seeds 8
 
@@ -204,6 +209,7 @@ def compare(
 def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
     """Return schemes, task, lengths, seeds and options of the comparison in a folder."""
     from whatwhere.comparison import read_results
+    from whatwhere.comparison.variants import scheme_of
 
     record = read_results(folder).record
     if schemes:
@@ -216,10 +222,10 @@ def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
     options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
     if own.task is not None:
         options.pop("trained")
-    options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start", "against")} | {
-        "model": own.model
-    }
-    requested = [*dict.fromkeys(run.scheme for run in record.runs if not run.own), *own.schemes.items()]
+    options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start", "against", "vary")}
+    options["model"] = own.model
+    named = [scheme_of(run.base, run.varied, record.request.vary) for run in record.runs if not run.own]
+    requested = [*dict.fromkeys(named), *own.schemes.items()]
     subject = record.task.name.removesuffix(" in tokens") if own.task is None else own.task
     return requested, subject, record.settings.lengths, record.seeds, options
 
@@ -243,23 +249,20 @@ def _confirm(estimate: "Estimate", yes: bool) -> None:
 
 def _shown(comparison: "Comparison") -> Printed:
     """Write the page, and return the scores and what follows from them."""
-    from whatwhere.comparison import paired_differences
-    from whatwhere.comparison.statistics import PairedDifferences
+    from whatwhere.comparison.statistics import PairedDifferences, paired_differences
+    from whatwhere.report import comparison_sentences as sentences
     from whatwhere.report.comparison import ComparedRecord, summary
-    from whatwhere.report.comparison_sentences import (
-        differences_table,
-        first_sentences,
-        last_length,
-        scope_sentence,
-        start_sentence,
-    )
 
     page = _write_page(comparison.folder)
-    differences = paired_differences(comparison, last_length(comparison))
-    parts: list[Part] = [*first_sentences(comparison, differences), start_sentence(comparison), summary(comparison)]
+    differences = paired_differences(comparison, sentences.last_length(comparison))
+    parts: list[Part] = [*sentences.first_sentences(comparison, differences), sentences.start_sentence(comparison)]
+    parts.append(summary(comparison))
     if isinstance(differences, PairedDifferences) and differences.pairs:
-        parts.append(differences_table(comparison, differences, rows=_PAIRS))
-    parts += ["", scope_sentence(comparison)]
+        parts += [
+            sentences.differences_table(comparison, differences, rows=_PAIRS),
+            *sentences.choices_table(comparison),
+        ]
+    parts += ["", sentences.scope_sentence(comparison)]
     lines = [
         "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
         if page is None
@@ -306,9 +309,8 @@ def make_executor(text: str) -> "Executor":
             f"--executor got {text!r}, but needs processes:NUMBER or threads:NUMBER. Those of other libraries are "
             "passed in Python: compare(executor=...)."
         )
-    if name == "threads":
-        return ThreadPoolExecutor(int(number))
-    return ProcessPoolExecutor(int(number), get_context("spawn"))
+    threads = name == "threads"
+    return ThreadPoolExecutor(int(number)) if threads else ProcessPoolExecutor(int(number), get_context("spawn"))
 
 
 def _seeds(text: str) -> int | list[int]:

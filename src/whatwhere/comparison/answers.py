@@ -39,26 +39,18 @@ class Answer:
     """The answer of one trained model.
 
     Args:
-        scheme, seed: of the run.
-        positions: of the tokens, as the model got them.
-        top: the most probable tokens, first the answer.
-        correct: whether the answer is the correct one; None where the task knows none.
-        correct_probability: of the correct answer, or None.
-        at: the slot of the token at whose output the model answers.
-        in_length: the run's share of right answers in length, which shows whether it learned; None where scores are
-            losses.
         attention: of each layer, the weight that each head gives to each key (last axis) at each query. The model's
             own: softmax of the scores, with the mask; each row sums to 1. Empty where the model is the caller's own.
     """
 
-    scheme: str
-    seed: int
-    positions: tuple[int, ...]
-    top: tuple[TokenProbability, ...]
-    correct: bool | None
-    correct_probability: float | None
-    at: int
-    in_length: float | None
+    scheme: str  # of the run
+    seed: int  # of the run
+    positions: tuple[int, ...]  # of the tokens, as the model got them
+    top: tuple[TokenProbability, ...]  # the most probable tokens, first the answer
+    correct: bool | None  # whether the answer is the correct one; None where the task knows none
+    correct_probability: float | None  # of the correct answer, or None
+    at: int  # the slot of the token at whose output the model answers
+    in_length: float | None  # the run's share of right answers in length; None where scores are losses
     attention: tuple[Float[np.ndarray, "heads queries keys"], ...]
 
 
@@ -76,22 +68,17 @@ class Answers:
     """The answers of several runs to one sequence.
 
     Args:
-        tokens, ids: of the sequence.
-        correct: the correct answer; None where the task knows none, as for a sequence that is no expression.
         chosen: which run of each scheme answers: "median" is that of the median score (at the longest tested length,
             then within the trained ones), "all" all seeds, "given" the requested seed.
-        trained: the lengths of training, in tokens.
-        answers: in the order of the comparison.
-        without: runs that cannot answer.
     """
 
-    tokens: tuple[str, ...]
-    ids: tuple[int, ...]
-    correct: str | None
+    tokens: tuple[str, ...]  # of the sequence
+    ids: tuple[int, ...]  # of the sequence
+    correct: str | None  # the correct answer; None where the task knows none, as for a sequence that is no expression
     chosen: Chosen
-    trained: tuple[int, ...]
-    answers: tuple[Answer, ...]
-    without: tuple[NoAnswer, ...]
+    trained: tuple[int, ...]  # the lengths of training, in tokens
+    answers: tuple[Answer, ...]  # in the order of the comparison
+    without: tuple[NoAnswer, ...]  # runs that cannot answer
 
 
 def ask(

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from whatwhere.comparison import measure
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder, RunLog
-from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.model import SchemeLike, name_of, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.plan import make_plans, make_task, module_option, rehearse, seed_numbers, with_seeds
 from whatwhere.comparison.read import Comparison
@@ -35,6 +35,7 @@ from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.statistics import seeds_sentence
 from whatwhere.comparison.tasks import Task, Text
 from whatwhere.comparison.train import build, one_thread, train
+from whatwhere.comparison.variants import choose_settings, scheme_of, values_of
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.where.catalogue import canonical_name
@@ -84,7 +85,8 @@ def compare(
             $XDG_CACHE_HOME.
         recipe: `quick`, or `author` for 50 epochs as in the first tutorial (expressions; two minutes a run).
         vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
-            what defines the test (task, lengths, trained, test_sequences) cannot vary.
+            what defines the test (task, lengths, trained, test_sequences) cannot vary. Of several schemes the setting
+            of the least held-out loss is compared, each of its own; of a single scheme, its settings are.
         start: a results folder whose trained models the runs start from, each seed from the same seed's, as in
             "results:rotary" for those of one scheme. Tensors of equal names and shapes are copied; the others begin
             anew and are named in the record. steps=0 measures without further training.
@@ -126,7 +128,12 @@ def compare(
     subject, chosen, plans, paths = planned(
         schemes, task, lengths, recipe, vary, files, tokenizer, model, settings, progress
     )
-    against = None if against is None else _chosen_before(against, plans)
+    crossed = values_of(vary)
+    requested = list(dict.fromkeys(scheme_of(name_of(plan.scheme), plan.varied, vary) for plan in plans))
+    # The settings of a single scheme are compared, and those that no other sequences are there to choose by.
+    if len(requested) == 1 or (len(plans) > len(requested) and not measure.validation_sets(subject, chosen)):
+        requested = [plan.name for plan in plans]
+    against = None if against is None else _chosen_before(against, requested)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     owns = [rehearse(plan) for plan in plans]
@@ -135,8 +142,10 @@ def compare(
     folder = Folder(out, subject, chosen, plans)
     finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
     missing = _with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
-    if progress and missing and (sentence := seeds_sentence(len(plans), len(numbers), against)):
+    if progress and missing and (sentence := seeds_sentence(len(requested), len(numbers), against)):
         sys.stderr.write(f"whatwhere: {sentence}\n")
+        if len(plans) > len(requested):
+            sys.stderr.write("whatwhere: each scheme is compared in its setting of the least held-out loss.\n")
 
     def keep(run: Run) -> None:
         kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
@@ -154,7 +163,10 @@ def compare(
     ]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
-    request = _request(task, plans, paths, start, model, tokenizer, against)
+    record = replace(record, choices=choose_settings(record.runs, crossed))
+    modules = _modules(plans, [each for each in (task, model) if not isinstance(each, str | None)])
+    texts = tuple(map(str, paths)), None if tokenizer is None else str(tokenizer)
+    request = Request(*texts, None if start is None else str(start), modules, against, crossed)
     command = None if request.modules is None else shlex.join(["whatwhere", "compare", "--repeat", str(folder.path)])
     seconds = perf_counter() - began
     return folder.write_results(replace(record, command=command, request=request, seconds=seconds, model=owns[0]))
@@ -176,32 +188,17 @@ def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, prog
     return compare(DEMO_SCHEMES, out=out, workers=workers, progress=progress)
 
 
-def _request(
-    task: str | Task,
-    plans: Sequence[Job],
-    files: Sequence[Path],
-    start: str | Path | None,
-    model: BuildModel | None,
-    tokenizer: str | Path | None,
-    against: str | None,
-) -> Request:
-    """Return what `compare --repeat` needs beside the settings."""
-    modules = [module_option(plan.scheme[1], plan.name) for plan in plans if not isinstance(plan.scheme, str)]
-    modules += [module_option(each) for each in (task, model) if each is not None and not isinstance(each, str)]
-    return Request(
-        files=tuple(map(str, files)),
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        start=None if start is None else str(start),
-        modules=tuple(module for module in modules if module is not None) if None not in modules else None,
-        against=against,
-    )
+def _modules(plans: Sequence[Job], others: Sequence[object]) -> tuple[str, ...] | None:
+    """Return how the command line names the schemes, task and model of the caller's own, or None where it cannot."""
+    own = dict.fromkeys(plan.scheme for plan in plans if not isinstance(plan.scheme, str))
+    modules = [*(module_option(build, name) for name, build in own), *map(module_option, others)]
+    return tuple(filter(None, modules)) if None not in modules else None
 
 
-def _chosen_before(against: str, plans: Sequence[Job]) -> str:
+def _chosen_before(against: str, names: Sequence[str]) -> str:
     """Return the name of the scheme that others are compared with; raise SettingError where it is not one of them."""
-    names = [plan.name for plan in plans]
     if (name := canonical_name(against)) not in names:
-        raise SettingError(f"against={against!r} is no scheme of this comparison. Pass one of: {', '.join(names)}.")
+        raise SettingError(f"against={against!r} is not a scheme of this comparison. Pass one of: {', '.join(names)}.")
     return name
 
 

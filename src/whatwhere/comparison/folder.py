@@ -31,7 +31,7 @@ CHANNELS = "whatwhere-runs"
 """Begin of the name of the hidden folder in which runs in progress report."""
 TOKENS = "tokens"
 """The folder of the text that runs read, in one file named by its checksum."""
-_REQUEST = Schema("whatwhere-comparison", 4, "Choose another folder.", unchecked={3})
+_REQUEST = Schema("whatwhere-comparison", 5, "Choose another folder.")
 _RUN = Schema("whatwhere-run", 2, "Delete this run to train it again, or choose another folder.")
 
 
@@ -252,6 +252,8 @@ def scalars(run: RunResult) -> Iterator[tuple[str, int, float]]:
     """Yield name, step and value of the losses of a run, then of its scores, at the last step."""
     for step, loss in run.losses:
         yield "loss", step, loss
+    for step, loss in run.held_out:
+        yield "held-out loss", step, loss
     scores: dict[str, float | None] = {"score/in length": run.in_length}
     for length, groups in sorted(run.scores.items()):
         scores |= {f"score/{length}" + ("" if name == "all" else f"/{name}"): each for name, each in groups.items()}

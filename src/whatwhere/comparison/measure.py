@@ -1,7 +1,8 @@
 """Measure a trained model: scores by length and group, the shift test, the token table, attention by distance."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import lcm
 
 import numpy as np
 import torch
@@ -13,12 +14,13 @@ from whatwhere.analysis.position_similarity import similarity
 from whatwhere.comparison.model import ComparedModel, Transformer, evaluation_generator, evaluation_positions
 from whatwhere.comparison.results import ALL, Scores, Shift, Statistics, TableSnapshot, TokenCosines
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Batch, Expressions, Task
+from whatwhere.comparison.tasks import VALIDATED, Batch, Expressions, Task, Text
 from whatwhere.comparison.train import autocast, diverged, loss_every, to_device
 from whatwhere.errors import PositionError
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
 _TEST_TOKENS = 50_000
+_FEWEST = 20  # sequences of a test set
 _CHUNK_TOKENS = 16_384
 
 STEPS, TABLES = "steps", "tables"
@@ -33,9 +35,52 @@ _WEIGHTS = 1 << 22
 
 
 def evaluation_set(task: Task, length: int, settings: Settings) -> Batch:
-    """Return the test set of a length, the same for every run; of long sequences there are fewer."""
-    count = max(20, min(settings.test_sequences, _TEST_TOKENS // task.token_count(length)))
-    return task.test_set(length, count)
+    """Return the test set of a length, the same for every run.
+
+    Where every token has a target, all lengths have equally many tokens, as long as they can be divided so: else a
+    length has less than a sequence fewer. With one target for each sequence there are fewer of long sequences.
+    """
+    size = task.token_count(length)
+    if task.test_set(max(task.trained), 1).at is None:
+        return task.test_set(length, max(1, _tested_tokens(task, settings) // size))
+    return task.test_set(length, max(_FEWEST, min(settings.test_sequences, _TEST_TOKENS // size)))
+
+
+def _tested_tokens(task: Task, settings: Settings) -> int:
+    """Return how many tokens each length is tested on: whole sequences of all lengths, where they have a multiple."""
+    sizes = [task.token_count(length) for length in {*task.tested_in_length, *settings.lengths}]
+    most = max(_FEWEST * max(sizes), min(settings.test_sequences * min(sizes), _TEST_TOKENS))
+    if isinstance(task, Text):
+        most = min(most, task.most_tested(max(sizes)))
+    multiple = lcm(*sizes)
+    unit = multiple if multiple <= most else max(sizes)
+    return most // unit * unit
+
+
+def validation_sets(task: Task, settings: Settings) -> list[Batch]:
+    """Return held-out sequences of the trained lengths that are in no test set; none where the task has no others."""
+    sets = []
+    for length in task.tested_in_length:
+        tested = evaluation_set(task, length, settings)
+        known, first = set(map(tuple, tested.ids.tolist())), len(tested.ids) + 1  # tests of other lengths may end there
+        count = max(1, VALIDATED // len(task.tested_in_length) // task.token_count(length))
+        more = task.test_set(length, first + count)
+        new = [n for n, ids in enumerate(more.ids.tolist()) if n >= first and tuple(ids) not in known]
+        if new:
+            sets.append(Batch(more.ids[new], more.targets[new], more.groups[new], more.at))
+    return sets
+
+
+@torch.no_grad()
+def held_out_loss(model: ComparedModel, sets: Sequence[Batch], settings: Settings) -> float:
+    """Compute the cross-entropy of validation sets: the mean over the lengths, as batches of training have them."""
+    training, losses = model.training, []
+    for each in sets:
+        batch = to_device(each, settings.resolved_device)
+        logits = _logits(model, batch, 0, settings).flatten(0, -2)
+        losses.append(torch.nn.functional.cross_entropy(logits, batch.targets.flatten(), ignore_index=-100).item())
+    model.train(training)
+    return statistics.fmean(losses)
 
 
 @torch.no_grad()

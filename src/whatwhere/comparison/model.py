@@ -255,7 +255,8 @@ class Transformer(ComparedModel):
             x = block(x, here, query)
         if at is not None:
             x = x[:, 0]
-        return self._logits(self.norm(x))
+        logits: Tensor = self.input.tokens.readout(self.norm(x)) if self.lm_head is None else self.lm_head(self.norm(x))
+        return logits
 
     def weights(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
@@ -267,10 +268,6 @@ class Transformer(ComparedModel):
             weights.append(block.weights(x, here, query))
             x = block(x, here, query)
         return weights
-
-    def _logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.input.tokens.readout(x) if self.lm_head is None else self.lm_head(x)
-        return logits
 
     def _bind(self, ids: Tensor, at: int | None, p: Positions | None) -> tuple[list[Here], list[int | None]]:
         """Bind the input and each layer; return these, and the only query of each layer, None for all tokens."""

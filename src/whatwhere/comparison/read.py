@@ -57,6 +57,11 @@ class Scored(ABC):
         return None
 
     @property
+    def compared(self) -> Mapping[str, str]:
+        """The schemes that are ranked and tested, each with the name of its scores: of several settings the chosen."""
+        return {scheme: scheme for scheme in self.schemes}
+
+    @property
     def schemes(self) -> list[str]:
         """Names of the schemes, in the order of the request."""
         return list(self._all)
@@ -88,22 +93,27 @@ class Scored(ABC):
         """Return the spread over seeds; None where a seed has no score. Arguments as for `by_seed`."""
         return spread(self.by_seed(scheme, length, group).values())
 
-    def find_scheme(self, name: str) -> str:
+    def find_scheme(self, name: str, compared: bool = False) -> str:
         """Return the name that a scheme has here.
 
         Args:
             name: that name, or another name of the scheme, such as rope.
+            compared: only of those that are ranked and tested; a scheme of several settings is the chosen one.
 
         Raises:
             SettingError: If there is no such scheme.
         """
-        if name in self.schemes:
-            return name
+        known = self.compared if compared else {scheme: scheme for scheme in self.schemes}
+        if name in known:
+            return known[name]
         from whatwhere.where.catalogue import canonical_name  # loads PyTorch, which readers of results do without
 
-        if (known := canonical_name(name)) in self.schemes:
-            return known
-        raise SettingError(f"the comparison has no scheme {name!r}. It has: {', '.join(map(repr, self.schemes))}.")
+        if (canonical := canonical_name(name)) in known:
+            return known[canonical]
+        if canonical in known.values():
+            return canonical
+        reason = ", or it is a setting that was not chosen" if canonical in self.schemes else ""
+        raise SettingError(f"the comparison has no scheme {name!r}{reason}. It has: {', '.join(map(repr, known))}.")
 
     @property
     def percent(self) -> bool:
@@ -151,7 +161,13 @@ class Comparison(Scored):
     @property
     def against(self) -> str | None:
         """The scheme that all others are compared with, chosen before any run; None where all pairs are compared."""
-        return None if self.record.request is None else self.record.request.against
+        against = None if self.record.request is None else self.record.request.against
+        return None if against is None else self.compared.get(against, against)
+
+    @property
+    def compared(self) -> Mapping[str, str]:
+        """The schemes that are ranked and tested, each with the name of its scores: of several settings the chosen."""
+        return {each.scheme: each.chosen for each in self.record.choices} or super().compared
 
     @property
     def runs(self) -> Sequence[RunResult]:

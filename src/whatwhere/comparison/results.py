@@ -125,90 +125,61 @@ class TokenCosines:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """The token table of the expressions task at a share of the steps.
+    """The token table of the expressions task at a share of the steps."""
 
-    Args:
-        percent: of the steps that are done.
-        table: of its numbers.
-        with_positions: of the numbers of tokens plus positional vectors; None where positions are not added.
-        cosines: between its rows.
-        change_cosines: between the rows of what training wrote, E - E0; None at the start.
-        number_line: |r| between 0, 1, ... 9 and the first principal component of the digits' E - E0, or None.
-    """
-
-    percent: int
-    table: Statistics
-    with_positions: Statistics | None
-    cosines: TokenCosines
-    change_cosines: TokenCosines | None
-    number_line: float | None
+    percent: int  # of the steps that are done
+    table: Statistics  # of its numbers
+    with_positions: Statistics | None  # of tokens plus positional vectors; None where positions are not added
+    cosines: TokenCosines  # between its rows
+    change_cosines: TokenCosines | None  # between the rows of what training wrote, E - E0; None at the start
+    number_line: float | None  # |r| between 0, 1, ... 9 and the first principal component of the digits' E - E0
 
 
 @dataclass(frozen=True)
 class StartRecord:
-    """The kept model that a run started from.
+    """The kept model that a run started from."""
 
-    Args:
-        folder: of its results, as it was passed.
-        scheme, seed: of its run.
-        sha256: of its file.
-        loaded: tensors that were copied: those of equal names and shapes.
-        fresh: tensors of the run that began anew.
-        unused: tensors of the kept model that had no place.
-    """
-
-    folder: str
-    scheme: str
-    seed: int
-    sha256: str
-    loaded: tuple[str, ...]
-    fresh: tuple[str, ...]
-    unused: tuple[str, ...]
+    folder: str  # of its results, as it was passed
+    scheme: str  # of its run
+    seed: int  # of its run
+    sha256: str  # of its file
+    loaded: tuple[str, ...]  # tensors that were copied: those of equal names and shapes
+    fresh: tuple[str, ...]  # tensors of the run that began anew
+    unused: tuple[str, ...]  # tensors of the kept model that had no place
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: one scheme, one seed, trained and measured.
+    """One run: one scheme, one seed, trained and measured."""
 
-    Args:
-        scheme: name of the scheme; of a variant with its settings, as in "rotary@dim=16".
-        seed: of tokens, layers and batches.
-        parameters: how many numbers the model learns.
-        steps: optimizer steps.
-        seconds: of training and measuring.
-        seconds_per_step: of training alone.
-        losses: (step, loss), about fifty of them.
-        scores: by length, then by group.
-        in_length: mean score over the trained lengths that can be tested.
-        shift: by how far every position is shifted.
-        token_table: snapshots of the token table; none for other tasks than the expressions.
-        file: the trained model, as safetensors, relative to the folder; "" where it was not saved.
-        trace: token tables by step and attention by distance, as safetensors, relative to the folder, or "".
-        max_length: positions that the scheme was built for: the rows of a learned table.
-        base: the scheme that was built: its name without the settings that vary.
-        varied: the settings in which the run differs from the comparison.
-        start: the kept model that it started from; None of a run from the beginning.
-        own: the scheme was built by a function of the caller's own, which results do not hold.
-    """
+    scheme: str  # name of the scheme; of a variant with its settings, as in "rotary@dim=16"
+    seed: int  # of tokens, layers and batches
+    parameters: ParameterCount  # how many numbers the model learns
+    steps: int  # optimizer steps
+    seconds: float  # of training and measuring
+    seconds_per_step: float  # of training alone
+    losses: tuple[tuple[int, float], ...]  # (step, loss), about fifty of them
+    scores: Mapping[int, Scores]  # by length, then by group
+    in_length: float  # mean score over the trained lengths that can be tested
+    shift: Mapping[int, Shift]  # by how far every position is shifted
+    token_table: tuple[TableSnapshot, ...] = ()  # none for other tasks than the expressions
+    file: str = ""  # the trained model, as safetensors, relative to the folder; "" where it was not saved
+    trace: str = ""  # token tables by step and attention by distance, as safetensors, relative to the folder, or ""
+    max_length: int = 0  # positions that the scheme was built for: the rows of a learned table
+    base: str = ""  # the scheme that was built: its name without the settings that vary
+    varied: Mapping[str, bool | int | float | str] = field(default_factory=dict)  # what differs from the comparison
+    start: StartRecord | None = None  # the kept model that it started from; None of a run from the beginning
+    own: bool = False  # the scheme was built by a function of the caller's own, which results do not hold
+    held_out: tuple[tuple[int, float], ...] = ()  # (step, loss) of sequences that neither training nor any test has
 
-    scheme: str
-    seed: int
-    parameters: ParameterCount
-    steps: int
-    seconds: float
-    seconds_per_step: float
-    losses: tuple[tuple[int, float], ...]
-    scores: Mapping[int, Scores]
-    in_length: float
-    shift: Mapping[int, Shift]
-    token_table: tuple[TableSnapshot, ...] = ()
-    file: str = ""
-    trace: str = ""
-    max_length: int = 0
-    base: str = ""
-    varied: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    start: StartRecord | None = None
-    own: bool = False
+
+@dataclass(frozen=True)
+class SettingChoice:
+    """In which of the settings that `vary` crosses a scheme with it is compared: that of the least held-out loss."""
+
+    scheme: str  # as it was requested
+    chosen: str  # the name of its runs in that setting
+    losses: Mapping[str, float]  # by the name of the runs, the held-out loss after training, mean over the seeds
 
 
 @dataclass(frozen=True)
@@ -232,15 +203,10 @@ class TokenProbability:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a trained scheme assigns to each position.
+    """What a trained scheme assigns to each position."""
 
-    Args:
-        label: what a number is.
-        values: one row for each position or distance; None where a number is not finite.
-    """
-
-    label: str
-    values: tuple[tuple[float | None, ...], ...]
+    label: str  # what a number is
+    values: tuple[tuple[float | None, ...], ...]  # a row for each position or distance; None: not finite
 
 
 @dataclass(frozen=True)
@@ -274,39 +240,22 @@ class TokenizedText:
 
 @dataclass(frozen=True)
 class TaskDescription:
-    """What was trained and tested.
+    """What was trained and tested."""
 
-    Args:
-        name: of the task.
-        unit: what lengths count.
-        measure: "accuracy", or a loss such as "nats per byte".
-        higher_is_better: of the measure.
-        trained: lengths of training.
-        tested_in_length: trained lengths that are tested, on sequences that training never showed.
-        lengths: other lengths that are tested.
-        shift_length: length of the shift test.
-        groups: names of the groups of targets that are scored by themselves.
-        baselines: scores of predictors that ignore positions, by name and length.
-        tokens: the vocabulary, as it is shown.
-        identity: what else two comparisons must share to be the same.
-        tokenized: the tokenizer of a text; None of a text of bytes, and of other tasks.
-        bytes_per_token: of the tokens that are predicted in the test at a length, where they are those of a text.
-    """
-
-    name: str
-    unit: str
-    measure: str
-    higher_is_better: bool
-    trained: tuple[int, ...]
-    tested_in_length: tuple[int, ...]
-    lengths: tuple[int, ...]
-    shift_length: int
-    groups: tuple[str, ...]
-    baselines: Mapping[str, Mapping[int, float]]
-    tokens: tuple[str, ...]
-    identity: str
-    tokenized: TokenizedText | None = None
-    bytes_per_token: Mapping[int, float] = field(default_factory=dict)
+    name: str  # of the task
+    unit: str  # what lengths count
+    measure: str  # "accuracy", or a loss such as "nats per byte"
+    higher_is_better: bool  # of the measure
+    trained: tuple[int, ...]  # lengths of training
+    tested_in_length: tuple[int, ...]  # trained lengths that are tested, on sequences that training never showed
+    lengths: tuple[int, ...]  # other lengths that are tested
+    shift_length: int  # length of the shift test
+    groups: tuple[str, ...]  # names of the groups of targets that are scored by themselves
+    baselines: Mapping[str, Mapping[int, float]]  # scores of predictors that ignore positions, by name and length
+    tokens: tuple[str, ...]  # the vocabulary, as it is shown
+    identity: str  # what else two comparisons must share to be the same
+    tokenized: TokenizedText | None = None  # the tokenizer of a text; None of a text of bytes, and of other tasks
+    bytes_per_token: Mapping[int, float] = field(default_factory=dict)  # of a text, of what a test predicts, by length
 
 
 @dataclass(frozen=True)
@@ -330,79 +279,47 @@ class Summary:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """A model of the caller's own, which results do not hold.
+    """A model of the caller's own, which results do not hold."""
 
-    Args:
-        name: of the function or class that builds it.
-        reads: which of the settings of a model it reads: dim, layers, heads, feedforward, init, table, tied.
-    """
-
-    name: str
-    reads: tuple[str, ...]
+    name: str  # of the function or class that builds it
+    reads: tuple[str, ...]  # which it reads of the settings of a model: dim, layers, heads, feedforward, init, ...
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was passed to a comparison beside its settings, by which `whatwhere compare --repeat` repeats it.
+    """What was passed to a comparison beside its settings, by which `whatwhere compare --repeat` repeats it."""
 
-    Args:
-        files: of a text.
-        tokenizer: of a text, or None.
-        start: results whose models the runs started from, or None.
-        modules: schemes, task and model of the caller's own as FILE.py:NAME; None where one is not in such a file.
-        against: the scheme that all others are compared with, or None.
-    """
-
-    files: tuple[str, ...]
-    tokenizer: str | None
-    start: str | None
-    modules: tuple[str, ...] | None
-    against: str | None = None
+    files: tuple[str, ...]  # of a text
+    tokenizer: str | None  # of a text, or None
+    start: str | None  # results whose models the runs started from, or None
+    modules: tuple[str, ...] | None  # of the caller's own, as FILE.py:NAME; None where one is not in such a file
+    against: str | None = None  # the scheme that all others are compared with, or None
+    vary: Mapping[str, tuple[bool | int | float | str, ...]] = field(default_factory=dict)  # crossed with the schemes
 
 
 @dataclass(frozen=True)
 class ComparisonRecord:
-    """The content of results.json.
+    """The content of results.json."""
 
-    Args:
-        format, version: of the file.
-        created: time of writing, in UTC.
-        seconds: of the call that wrote it.
-        command: the command line that repeats the comparison; None where it cannot name a scheme or task of the
-            caller's own.
-        versions: of the packages that numbers depend on.
-        machine: where it ran.
-        device: "cpu" or "cuda".
-        threads_per_run: of PyTorch.
-        settings: every setting.
-        seeds: in the order of the request.
-        task: what was trained and tested.
-        runs: one for each scheme and seed.
-        summary: by scheme, in the order of the request.
-        schemes: by name, of the first seed.
-        python: in results of an earlier whatwhere, the Python call that repeats the comparison.
-        request: what was passed beside the settings; None in results of an earlier whatwhere.
-        model: of the caller's own; None is our Transformer.
-    """
-
-    format: str
-    version: int
-    created: str
-    seconds: float
-    command: str | None
-    versions: Mapping[str, str]
-    machine: Machine
-    device: str
-    threads_per_run: int
-    settings: Settings
-    seeds: tuple[int, ...]
-    task: TaskDescription
-    runs: tuple[RunResult, ...]
-    summary: Mapping[str, Summary]
-    schemes: Mapping[str, SchemeView]
-    python: str = field(default="", kw_only=True)
-    model: ModelRecord | None = field(default=None, kw_only=True)
-    request: Request | None = field(default=None, kw_only=True)
+    format: str  # of the file
+    version: int  # of the file
+    created: str  # time of writing, in UTC
+    seconds: float  # of the call that wrote it
+    command: str | None  # that repeats the comparison; None where it cannot name what is the caller's own
+    versions: Mapping[str, str]  # of the packages that numbers depend on
+    machine: Machine  # where it ran
+    device: str  # "cpu" or "cuda"
+    threads_per_run: int  # of PyTorch
+    settings: Settings  # every setting
+    seeds: tuple[int, ...]  # in the order of the request
+    task: TaskDescription  # what was trained and tested
+    runs: tuple[RunResult, ...]  # one for each scheme and seed
+    summary: Mapping[str, Summary]  # by scheme, in the order of the request
+    schemes: Mapping[str, SchemeView]  # by name, of the first seed
+    python: str = field(default="", kw_only=True)  # in results of an earlier whatwhere, the call that repeats it
+    model: ModelRecord | None = field(default=None, kw_only=True)  # of the caller's own; None is our Transformer
+    request: Request | None = field(default=None, kw_only=True)  # None in results of an earlier whatwhere
+    choices: tuple[SettingChoice, ...] = field(default=(), kw_only=True)  # in which setting each scheme is compared
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

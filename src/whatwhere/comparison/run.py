@@ -36,6 +36,11 @@ from whatwhere.where.catalogue import Scalar
 
 STOP = "stop"
 _REPORT_EVERY = 0.3  # seconds
+HELD_OUT = 10
+"""How many times a run measures its held-out loss, beside the one before training."""
+
+OnStep = Callable[[int, float | None], None]
+"""Called with the steps done and the last held-out loss."""
 
 
 class Stopped(Exception):
@@ -47,10 +52,8 @@ class Job:
     """What to run: all that a process on any machine needs.
 
     Args:
-        label: name of the results; "" is that of the scheme.
-        varied: what differs from the settings of the comparison.
-        channel: a file that receives the number of steps done, where the run's machine has its folder; a file `stop`
-            beside it ends the run, and so does the removal of the folder. None reports nothing.
+        channel: a file that receives the steps done and the held-out loss; a file `stop` beside it ends the run, and so
+            does the removal of the folder. None reports nothing.
         versions: of the packages that numbers depend on, where the comparison began; None allows any.
     """
 
@@ -58,8 +61,8 @@ class Job:
     seed: int
     task: Task
     settings: Settings
-    label: str = ""
-    varied: Mapping[str, Scalar] = field(default_factory=dict)
+    label: str = ""  # name of the results; "" is that of the scheme
+    varied: Mapping[str, Scalar] = field(default_factory=dict)  # what differs from the settings of the comparison
     start: Start | None = None
     model: BuildModel | None = None
     channel: Path | None = None
@@ -81,13 +84,13 @@ class Run:
     trace: Mapping[str, np.ndarray]
 
 
-def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
+def run(job: Job, on_step: OnStep | None = None) -> Run:
     """Train and measure, on one thread."""
     with train.one_thread(), train.deterministic(job.settings.deterministic):
         return _run(job, on_step or _channel_writer(job.channel))
 
 
-def _run(job: Job, on_step: Callable[[int], None]) -> Run:
+def _run(job: Job, on_step: OnStep) -> Run:
     task, settings = job.task, job.settings
     _require_versions(job.versions)
     if isinstance(task, Text):
@@ -99,6 +102,8 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     snapshots: list[TableSnapshot] = []
     losses: list[tuple[int, float]] = []
     to_record = measure.recorded_steps(model.token_table, steps)
+    validation, held_out = measure.validation_sets(task, settings), list[tuple[int, float]]()
+    to_validate = {round(steps * n / HELD_OUT) for n in range(HELD_OUT + 1)} if validation else ()
 
     def watch(step: int) -> None:
         """Keep and describe the token table: before training, after a fifth of the steps, after all."""
@@ -114,8 +119,10 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
                 tables[percent] = table.detach().float().cpu().clone()
                 snapshot = measure.table_snapshot(model, task, settings, percent, initial)
                 snapshots.extend([] if snapshot is None else [snapshot])
+        if step in to_validate:
+            held_out.append((step, measure.held_out_loss(model, validation, settings)))
         if step:
-            on_step(step)
+            on_step(step, held_out[-1][1] if held_out else None)
             if job.channel is not None and losses[-1:] and losses[-1][0] == step:
                 _write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses)))
 
@@ -128,6 +135,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         parameters=_parameters(model),
         steps=steps,
         losses=trained.losses,
+        held_out=tuple(held_out),
         scores=scores,
         in_length=measure.in_length(scores, task),
         shift=measure.shift_test(model, task, settings),
@@ -183,11 +191,11 @@ def _row(values: Tensor) -> tuple[float | None, ...]:
     return tuple(value if np.isfinite(value) else None for value in values.tolist())
 
 
-def _channel_writer(channel: Path | None) -> Callable[[int], None]:
+def _channel_writer(channel: Path | None) -> OnStep:
     """Return a function that writes the steps done, and ends the run where nobody waits for it any more."""
     written, seen = 0.0, False
 
-    def write(step: int) -> None:
+    def write(step: int, loss: float | None = None) -> None:
         nonlocal written, seen
         now = time.monotonic()
         if channel is None or now - written < _REPORT_EVERY:
@@ -198,7 +206,7 @@ def _channel_writer(channel: Path | None) -> Callable[[int], None]:
             raise Stopped
         seen = seen or channel.parent.exists()
         try:
-            write_atomic(channel, str(step), sync=False, follow=False)
+            write_atomic(channel, str(step) if loss is None else f"{step} {loss}", sync=False, follow=False)
         except OSError:
             return  # a display that lags is no reason to lose a run
 

@@ -50,7 +50,7 @@ _LEFT = (TimeRemainingColumn(), TextColumn("left"))
 
 
 class Display:
-    """The progress of all runs, on standard error if `show`: steps done, time left, runs finished."""
+    """The progress of all runs, on standard error if `show`: steps done, time left, runs finished, held-out losses."""
 
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
         self._steps, self._done, self._elsewhere, self._runs = 0, 0, 0, len(jobs)
@@ -67,9 +67,11 @@ class Display:
         whole = "" if self._whole is None else f" ({self._whole()})"
         return f"{self._done} of {self._runs} runs{elsewhere}{whole}"
 
-    def in_progress(self, steps: int) -> None:
-        """Show how many steps the unfinished runs have done."""
-        self.progress.update(self._bar, description=self._text(), completed=self._steps + steps)
+    def in_progress(self, runs: Sequence[tuple[int, float | None]]) -> None:
+        """Show how many steps the unfinished runs have done, and their held-out losses."""
+        losses = [f"{loss:.3g}" for _, loss in runs if loss is not None]
+        text = f"{self._text()}, held-out loss {', '.join(losses)}" if losses else self._text()
+        self.progress.update(self._bar, description=text, completed=self._steps + sum(steps for steps, _ in runs))
 
     def finished(self, result: RunResult, elsewhere: bool = False) -> None:
         """Count a finished run, of this process or elsewhere."""
@@ -78,6 +80,7 @@ class Display:
         self.progress.update(self._bar, description=self._text(), completed=self._steps)
         if self._lines:
             how = "in another process" if elsewhere else f"{result.seconds:.0f} s"
+            how += f", held-out loss {result.held_out[-1][1]:.3g}" if result.held_out else ""
             self._print(f"{self._done} of {self._runs} runs: {result.scheme}, seed {result.seed}, {how}")
 
     def waiting(self, runs: int) -> None:
@@ -340,7 +343,7 @@ def _watched(channels: Path, shown: Display) -> Iterator[None]:
 
     def watch() -> None:
         while not finished.wait(_POLL_EVERY):
-            shown.in_progress(sum(map(_steps, channels.iterdir())))
+            shown.in_progress([found for channel in channels.iterdir() if (found := _progress(channel)) is not None])
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -351,11 +354,13 @@ def _watched(channels: Path, shown: Display) -> Iterator[None]:
         watcher.join()
 
 
-def _steps(channel: Path) -> int:
+def _progress(channel: Path) -> tuple[int, float | None] | None:
+    """Return the steps done and the held-out loss of a run, None where it has just ended or is another file."""
     try:
-        return int(channel.read_text() or 0) if channel.name.isdigit() else 0
+        steps, _, loss = channel.read_text().partition(" ")
+        return int(steps), float(loss) if loss else None
     except (OSError, ValueError):
-        return 0  # the run has just ended
+        return None
 
 
 def _failure(job: Job, problem: Exception) -> str:

@@ -69,7 +69,8 @@ class Settings:
             e_t, not trained; dim must reach the vocabulary); `rank2` or another rank (a product of two factors, which
             are trained); `ids` (not trained: the raw id, standardized, as a number along one direction).
         tied: use the token table as the output projection instead of a matrix of its own.
-        test_sequences: sequences of each test set, fewer where they are long.
+        test_sequences: sequences of each test set, fewer where they are long; where every token has a target, of the
+            shortest, and as many tokens at the other lengths.
         positions: `plain` (0, 1, 2, ...), `randomized` or `random_offset`, sampled for each sequence in training and in
             the tests.
         max_length: positions to sample from; None is twice the tokens of the longest sequence.

@@ -44,30 +44,22 @@ class Difference:
     """A scheme against another, seed by seed.
 
     Args:
-        first: the scheme with the better mean.
-        second: the other.
-        gains: by how much the first is better, for each seed: score(first) - score(second), or the opposite of a loss.
-        ahead: in how many seeds the first is better.
-        mean: of the gains, never negative; what is tested.
         interval: 95 % interval of that mean by Student's t, for this pair alone; None below five seeds and of equal
             gains.
         effect: Hedges' g of paired differences: the mean divided by the standard deviation, corrected for few seeds;
             None below three seeds and of equal gains.
-        p: two-sided p-value of the sign-flip permutation test.
-        p_holm: the same, corrected by Holm's method over the family.
-        outcome: "better" where p_holm is at most the level; "too few seeds" where no result could be.
     """
 
-    first: str
-    second: str
-    gains: tuple[float, ...]
-    ahead: int
-    mean: float
+    first: str  # the scheme with the better mean
+    second: str  # the other
+    gains: tuple[float, ...]  # for each seed, score(first) - score(second), or the opposite of a loss
+    ahead: int  # in how many seeds the first is better
+    mean: float  # of the gains, never negative; what is tested
     interval: Interval | None
     effect: float | None
-    p: float
-    p_holm: float
-    outcome: Outcome
+    p: float  # two-sided p-value of the sign-flip permutation test
+    p_holm: float  # the same, corrected by Holm's method over the family
+    outcome: Outcome  # "better" where p_holm is at most the level; "too few seeds" where no result could be
 
 
 @dataclass(frozen=True)
@@ -100,6 +92,9 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     Holm's method keeps the chance of any false claim in the family below the level. The family is all pairs of schemes
     at this length, for the best scheme is chosen after looking; or all schemes against one that was chosen before.
 
+    Of a scheme with several settings (`vary`) one is compared, which was chosen by held-out losses and not by these
+    scores: otherwise the family would count settings, and the best of many would be favored.
+
     Intervals are those of a paired t test: mean +- t * standard deviation / sqrt(seeds). Of normal differences 95 %
     of them contain the true mean, whatever the number of seeds; of skewed ones fewer: about 88 % at five seeds and
     90 % at ten, where differences are exponentially distributed.
@@ -126,7 +121,7 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     """
     if length is not None and length not in (*results.trained, *results.beyond):
         raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
-    against = results.against if against is None else results.find_scheme(against)
+    against = results.against if against is None else results.find_scheme(against, compared=True)
     scores = _scores(results, length)
     order = sorted(scores, key=lambda scheme: -float(scores[scheme].mean()))
     chosen = [
@@ -144,11 +139,15 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     except MissingExtra as missing:
         return Missing(str(missing))
     corrected = holm(p)
-    pairs = [
-        _difference(*pair, gains[n], intervals[n], float(p[n]), float(corrected[n]), len(seeds) >= needed)
-        for n, pair in enumerate(chosen)
-    ]
-    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
+    pairs = []
+    for n, (pair, gain) in enumerate(zip(chosen, gains, strict=True)):
+        ahead, mean, tested = int((gain > 0).sum()), float(gain.mean()), (float(p[n]), float(corrected[n]))
+        outcome: Outcome = "better" if corrected[n] <= LEVEL else "not separated"
+        outcome = outcome if len(seeds) >= needed else "too few seeds"
+        pairs.append(
+            Difference(*pair, tuple(gain.tolist()), ahead, mean, intervals[n], _effect(gain), *tested, outcome)
+        )
+    left_out = tuple(scheme for scheme in results.compared.values() if scheme not in scores)
     return PairedDifferences(length, seeds, against, len(chosen), LEVEL, needed, tuple(pairs), left_out)
 
 
@@ -221,27 +220,12 @@ def _scores(results: Scored, length: int | None) -> dict[str, Float[np.ndarray, 
     """Return the scores of each scheme by seed, higher is better; of schemes with a finite score in every seed."""
     sign = 1.0 if results.task.higher_is_better else -1.0
     found = {}
-    for scheme in results.schemes:
+    for scheme in results.compared.values():
         by_seed = results.by_seed(scheme, length)
         known = [value for value in by_seed.values() if value is not None and math.isfinite(value)]
         if len(known) == len(results.seeds):
             found[scheme] = sign * np.array(known)
     return found
-
-
-def _difference(
-    first: str,
-    second: str,
-    gains: Float[np.ndarray, " seeds"],
-    interval: Interval | None,
-    p: float,
-    p_holm: float,
-    enough: bool,
-) -> Difference:
-    outcome: Outcome = "too few seeds" if not enough else "better" if p_holm <= LEVEL else "not separated"
-    ahead, mean = int((gains > 0).sum()), float(gains.mean())
-    effect = _effect(gains)
-    return Difference(first, second, tuple(gains.tolist()), ahead, mean, interval, effect, p, p_holm, outcome)
 
 
 def _effect(gains: Float[np.ndarray, " seeds"]) -> float | None:

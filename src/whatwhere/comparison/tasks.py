@@ -24,6 +24,9 @@ from whatwhere.errors import SettingError, TextError
 from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 from whatwhere.what.text import encode
 
+VALIDATED = 8192
+"""Tokens of all validation sets."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -391,6 +394,12 @@ class Text:
                 "Pass a longer text or shorter lengths."
             )
         return range(self._cut, self._cut + min(count, whole) * length, length)
+
+    def most_tested(self, longest: int) -> int:
+        """Return how many held-out tokens are for tests: a fifth or less is left to validation, if a window is."""
+        held_out, window = len(self._text) - self._cut - 1, self.trained[0]
+        left = min(VALIDATED, held_out // 5) // window * window + window
+        return max(held_out - left, min(longest, held_out))
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return the loss of a uniform prediction, and of each token's frequency in the training text."""

@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from math import isfinite, nan
+from statistics import fmean
 from typing import Any
 
+from whatwhere.comparison.results import RunResult, SettingChoice
 from whatwhere.comparison.settings import Settings, rank_of
 from whatwhere.errors import SettingError
 from whatwhere.where.catalogue import (
@@ -73,7 +76,7 @@ def make_variants(
     The name of a scheme of the caller's own is not read. A value that is the comparison's own is left out, so that one
     thing has one name.
     """
-    chosen = {name: _values(name, values) for name, values in (vary or {}).items()}
+    chosen = values_of(vary)
     base, written = (scheme, dict[str, Scalar]()) if own else read_name(scheme)
     if both := sorted(written.keys() & chosen.keys()):
         raise SettingError(f"{both[0]} is both varied and in the name {scheme!r}: leave one out.")
@@ -98,6 +101,27 @@ def write_name(scheme: str, varied: Mapping[str, Scalar]) -> str:
     return f"{before}{slash}{joined}{f'*{count}' if count > 1 else ''}"
 
 
+def scheme_of(base: str, varied: Mapping[str, Scalar], vary: Mapping[str, Sequence[Any]] | None) -> str:
+    """Return the scheme as it was requested, of a variant whose scheme and settings these are."""
+    return write_name(base, {name: value for name, value in varied.items() if name not in (vary or {})})
+
+
+def choose_settings(runs: Iterable[RunResult], vary: Mapping[str, Sequence[Any]]) -> tuple[SettingChoice, ...]:
+    """Choose for each of several schemes the setting of the least held-out loss, by the mean over the seeds.
+
+    None where there is nothing to choose, or no such loss.
+    """
+    losses: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        settings = losses.setdefault(scheme_of(run.base, run.varied, vary), {})
+        settings.setdefault(run.scheme, []).append(run.held_out[-1][1] if run.held_out else nan)
+    means = {scheme: {name: fmean(each) for name, each in settings.items()} for scheme, settings in losses.items()}
+    known = all(isfinite(mean) for each in means.values() for mean in each.values())
+    if not known or len(means) < 2 or all(len(each) == 1 for each in means.values()):
+        return ()
+    return tuple(SettingChoice(scheme, min(each, key=each.__getitem__), each) for scheme, each in means.items())
+
+
 def _word(word: str) -> tuple[str, Scalar]:
     if (of_layer := layer_word(word)) is not None:
         return of_layer
@@ -115,13 +139,16 @@ def _setting_text(name: str, value: Scalar) -> str:
     return next(words, f"{name}={scalar_text(value)}")
 
 
-def _values(name: str, values: object) -> list[Scalar]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise SettingError(f"vary got {name}={values!r}, but needs several values, as in {{'dim': [16, 64, 256]}}.")
-    normal = [_normal(name, value) for value in values]
-    if not normal or any(value in normal[:n] for n, value in enumerate(normal)):
-        raise SettingError(f"vary got {name}={list(values)!r}, but needs at least one value, each once.")
-    return normal
+def values_of(vary: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Scalar, ...]]:
+    """Return the values of settings that vary, in their one form."""
+    found = {}
+    for name, values in (vary or {}).items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise SettingError(f"vary got {name}={values!r}, but needs several values, as in {{'dim': [16, 64, 256]}}.")
+        found[name] = tuple(_normal(name, value) for value in values)
+        if not found[name] or any(value in found[name][:n] for n, value in enumerate(found[name])):
+            raise SettingError(f"vary got {name}={list(values)!r}, but needs at least one value, each once.")
+    return found
 
 
 def _normal(name: str, value: object) -> Scalar:

@@ -17,7 +17,7 @@ from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison_figures import by_distance, differences_figure, figures, fingerprints
+from whatwhere.report.comparison_figures import by_distance, differences_figure, figures, fingerprints, held_out_figure
 from whatwhere.report.comparison_sentences import (
     ABSENT,
     baseline_in_length,
@@ -74,13 +74,9 @@ BASELINES = {
 
 @dataclass(frozen=True)
 class ComparedRecord(ComparisonRecord):
-    """What `compare --json` prints: the content of results.json, and the differences that follow from it.
+    """What `compare --json` prints: the content of results.json, and the differences that follow from it."""
 
-    Args:
-        differences: between schemes at the longest length; the reason why there are none where SciPy is not installed.
-    """
-
-    differences: PairedDifferences | Missing
+    differences: PairedDifferences | Missing  # at the longest length; why there are none where SciPy is not installed
 
 
 def sections(results: Comparison) -> list[Section]:
@@ -96,7 +92,8 @@ def sections(results: Comparison) -> list[Section]:
     against = None if results.against is None else differences_figure(results, results.against)
     differences: list[Part] = [*conclusions(results, found), *([] if against is None else [against])]
     schemes: list[Part] = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
-    made: list[Part] = [start_sentence(results), record_sentence(results), repeat_sentence(results), runs(results)]
+    made: list[Part] = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
+    made += [*held_out_figure(results), runs(results)]
     few = isinstance(found, Missing) or not found.enough_seeds
     named: list[tuple[str, str, Iterable[Part], bool]] = [
         ("scores", "Scores", [headline(results), whole, summary(results), question(results), blind], False),

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from whatwhere.comparison.read import Comparison, Scored
-from whatwhere.comparison.results import ALL, Spread
-from whatwhere.comparison.statistics import paired_differences
+from whatwhere.comparison.results import ALL, Spread, spread
+from whatwhere.comparison.statistics import Interval, PairedDifferences, paired_differences
 from whatwhere.records import Missing
 from whatwhere.report.comparison_sentences import distance_curves, learned, measure_text, name_text, unit_of
 from whatwhere.report.figures import looks
@@ -39,13 +39,13 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
     """
     drawn = list(schemes or results.schemes)
     look = looks(drawn)
-    lengths = [*results.trained, *results.beyond]
+    lengths, factor = [*results.trained, *results.beyond], 100.0 if results.percent else 1.0
     measured, trained = name_text(results.task.measure), max(results.task.trained)
 
     def chart(
         name: str, title: str, x_label: str, x: Sequence[int], scores: Callable[[str, int], Spread | None]
     ) -> Chart:
-        series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme]) for scheme in drawn]
+        series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme], factor) for scheme in drawn]
         y_range = (0.0, 100.0) if results.percent else None
         return Chart(
             "lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=y_range
@@ -78,35 +78,26 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
     Raises:
         SettingError: If `against` is not a scheme of the comparison.
     """
-    against, factor = results.find_scheme(against), 100.0 if results.percent else 1.0
-    drawn = [scheme for scheme in schemes or results.schemes if scheme != against]
+    against, factor = results.find_scheme(against, compared=True), 100.0 if results.percent else 1.0
+    drawn = [scheme for scheme in schemes or results.compared.values() if scheme != against]
     look, lengths = looks(schemes or results.schemes), [*results.trained, *results.beyond]
     tested = [paired_differences(results, length, against) for length in lengths]
-    # A pair has the better scheme first.
-    found = [
-        {}
-        if isinstance(each, Missing)
-        else {(p.second, -1.0) if p.first == against else (p.first, 1.0): p for p in each.pairs}
-        for each in tested
-    ]
+
+    def gain(each: PairedDifferences | Missing, scheme: str) -> tuple[float, ...]:
+        """Return by how much a scheme is better, and the ends of the interval; NaN where there is none."""
+        pairs = () if isinstance(each, Missing) else each.pairs
+        pair = next((pair for pair in pairs if scheme in (pair.first, pair.second)), None)
+        if pair is None:
+            return (math.nan,) * 3
+        sign, ends = factor if pair.first == scheme else -factor, pair.interval or Interval(math.nan, math.nan)
+        return sign * pair.mean, *sorted((sign * ends.low, sign * ends.high))
+
     series = []
     for scheme in drawn:
-        means, low, high = [], [], []
-        for pairs in found:
-            sign = 1.0 if (scheme, 1.0) in pairs else -1.0
-            pair = pairs.get((scheme, sign))
-            ends = (
-                (math.nan, math.nan)
-                if pair is None or pair.interval is None
-                else (pair.interval.low, pair.interval.high)
-            )
-            means.append(math.nan if pair is None else factor * sign * pair.mean)
-            least, most = sorted(factor * sign * end for end in ends)
-            low.append(least)
-            high.append(most)
+        means, low, high = zip(*(gain(each, scheme) for each in tested), strict=True)
         if not all(map(math.isnan, means)):
-            banded = not all(map(math.isnan, low))
-            series.append(Series(name_text(scheme), means, look[scheme], low if banded else (), high if banded else ()))
+            ends = ((), ()) if all(map(math.isnan, low)) else (low, high)
+            series.append(Series(name_text(scheme), means, look[scheme], *ends))
     if not series:
         return None
     unit = "points" if results.percent else measure_text(results)
@@ -121,6 +112,25 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
         marks=[(float(max(results.task.trained)), f"trained up to {max(results.task.trained)}")],
         name="differences",
     )
+
+
+def held_out_figure(results: Comparison) -> Iterator[Chart]:
+    """Yield the held-out loss of each scheme through the training, where it was measured: medians over the seeds."""
+    curves: dict[str, list[dict[float, float]]] = {}
+    same = len({run.steps for run in results.runs}) == 1
+    for run in results.runs:
+        at = {float(step if same else round(100 * step / max(1, run.steps))): loss for step, loss in run.held_out}
+        curves.setdefault(run.scheme, []).append(at)
+    x, look = sorted({step for each in curves.values() for at in each for step in at}), looks(results.schemes)
+    if not x:
+        return
+    series = [
+        _series(results, scheme, [spread(at.get(step) for at in each) for step in x], look[scheme], 1.0)
+        for scheme, each in curves.items()
+    ]
+    labels = "Held-out loss through the training", "step" if same else "steps done, %", "cross-entropy, nats"
+    note = "Of sequences of the trained lengths that neither training nor any test has; medians over the seeds."
+    yield Chart("lines", *labels, x, series, note=note, name="held-out")
 
 
 def fingerprints(results: Comparison) -> Iterator[Chart]:
@@ -167,8 +177,7 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
 
 
-def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Series:
-    factor = 100.0 if results.percent else 1.0
+def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int, factor: float) -> Series:
     median, low, high = (
         [math.nan if each is None else factor * getattr(each, part) for each in spreads]
         for part in ("median", "min", "max")

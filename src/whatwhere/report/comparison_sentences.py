@@ -60,14 +60,14 @@ def headline(results: Comparison) -> str:
     order, inside = ranking(results, last), ranking(results, None)
     if not order:
         return "No scheme has a finite score at the longest tested length."
-    schemes = count(len(results.schemes), "scheme")
-    if not any(learned(results, scheme) for scheme in results.schemes):
+    schemes = count(len(results.compared), "scheme")
+    if not any(learned(results, scheme) for scheme in results.compared.values()):
         best = f"the best score in length is {score_text(results, inside[0][1])} ({scheme_name(inside[0][0])})"
         return f"Of {schemes}, not one learned the task: {best if inside else 'no score in length is finite'}."
     best, high = order[0]
     score, name, where = results.score(best, None), scheme_name(best), _length_text(results, last)
     text, average = score_text(results, high, unit=True), "median" if len(results.record.seeds) > 1 else "score"
-    alone, among = len(results.schemes) == 1, f"Of {schemes}, {name} has the best {average} {where}"
+    alone, among = len(results.compared) == 1, f"Of {schemes}, {name} has the best {average} {where}"
     if score is None or last is None:
         return f"{name}: {text} {where}." if alone else f"{among}: {text}."
     text, holds = f"{text} (in length {score_text(results, score.median)})", _holds(results, best, high)
@@ -145,6 +145,7 @@ def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iter
         return
     yield methods_sentence(results, found)
     yield differences_table(results, found)
+    yield from choices_table(results)
 
 
 def methods_sentence(results: Scored, found: PairedDifferences) -> str:
@@ -157,8 +158,32 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
         f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
         "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
-        "too narrow. Effect: Hedges' g of the paired differences."
+        f"too narrow. Effect: Hedges' g of the paired differences.{_choice_sentence(results)}"
     )
+
+
+def _choice_sentence(results: Scored) -> str:
+    if not isinstance(results, Comparison) or not results.record.choices:
+        return ""
+    names = () if results.record.request is None else results.record.request.vary
+    return (
+        f" Each scheme is compared in one of {len(results.record.choices[0].losses)} settings "
+        f"({listed([name_text(name) for name in names])}): that of the least held-out loss after training, the mean "
+        "over the seeds, of sequences of the trained lengths that neither training nor any test has."
+    )
+
+
+def choices_table(results: Scored) -> list[Table]:
+    """Return the table of the settings of each scheme and which of them is compared; none where there is no choice."""
+    if not isinstance(results, Comparison) or not results.record.choices:
+        return []
+    rows = [
+        [name_text(each.scheme), name_text(name), number(loss, 4), "compared" if name == each.chosen else ""]
+        for each in results.record.choices
+        for name, loss in each.losses.items()
+    ]
+    caption = "Settings of each scheme: held-out loss after training (cross-entropy, nats), mean over the seeds"
+    return [Table(caption, ("scheme", "setting", "held-out loss", ""), rows, (2,), shorten="never")]
 
 
 def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
@@ -254,7 +279,7 @@ def scores_sentence(results: Comparison) -> str:
         low, high = (score_text(results, end) for end in sorted((inside[0][1], inside[-1][1])))
         between = f"the medians lie between {low} and {high}" if low != high else f"every median is {low}"
         parts.append(f"In length {between}")
-    if inside and not any(learned(results, scheme) for scheme in results.schemes):
+    if inside and not any(learned(results, scheme) for scheme in results.compared.values()):
         blind = blind_scores(results)
         name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
         without = (
@@ -267,7 +292,9 @@ def scores_sentence(results: Comparison) -> str:
         at = f"{'at' if parts else 'At'} {results.beyond[-1]} {unit_of(results)}"
         parts.append(f"{at} between {ends[0]} and {ends[1]}" if len(outside) > 1 else f"{at} it is {ends[0]}")
         absent = [
-            scheme_name(scheme) for scheme in results.schemes if results.score(scheme, results.beyond[-1]) is None
+            scheme_name(scheme)
+            for scheme in results.compared.values()
+            if results.score(scheme, results.beyond[-1]) is None
         ]
         parts += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"] if absent else []
     return f"{'; '.join(parts)}.{_farthest(results)}" if parts else "No score is finite."
@@ -275,7 +302,7 @@ def scores_sentence(results: Comparison) -> str:
 
 def _farthest(results: Comparison) -> str:
     """Return which schemes hold longest, and how far, where none holds at the longest length."""
-    holding, until = results.schemes, 0
+    holding, until = list(results.compared.values()), 0
     for length in results.beyond:
         lasting = [s for s, score in ranking(results, length) if s in holding and _holds(results, s, score)]
         if not lasting:
@@ -409,8 +436,8 @@ def last_length(results: Scored) -> int | None:
 
 
 def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:
-    """Rank the schemes that have a finite score at a length, with their medians, the best first."""
-    scores = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
+    """Rank the schemes that are compared and have a finite score at a length, with their medians, the best first."""
+    scores = [(scheme, results.score(scheme, length)) for scheme in results.compared.values()]
     medians = [(scheme, score.median) for scheme, score in scores if score is not None and math.isfinite(score.median)]
     return sorted(medians, key=lambda pair: -pair[1] if results.task.higher_is_better else pair[1])
 

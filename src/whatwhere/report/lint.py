@@ -47,13 +47,9 @@ WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class CheckRecord(CheckedModel, Headline):
-    """What `check --json` prints.
+    """What `check --json` prints."""
 
-    Args:
-        lines: the findings in words, in their order.
-    """
-
-    lines: Sequence[str]
+    lines: Sequence[str]  # the findings in words, in their order
 
 
 def headline(checked: CheckedModel) -> str:

@@ -18,8 +18,8 @@ from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import summary
-from whatwhere.report.comparison_figures import differences_figure, figures
-from whatwhere.report.comparison_sentences import differences_table, methods_sentence
+from whatwhere.report.comparison_figures import differences_figure, figures, held_out_figure
+from whatwhere.report.comparison_sentences import choices_table, differences_table, methods_sentence
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
 from whatwhere.report.figures import to_file
 from whatwhere.report.section import Table
@@ -86,6 +86,7 @@ def write_tables(
     pairs = [each for each in found if each.pairs]
     shown = {
         "scores": {"scores": summary(results)},
+        "settings": {"settings": choices_table(results)[0]} if choices_table(results) else {},
         "differences": {
             f"differences-{each.length or 'in-length'}": differences_table(results, each) for each in pairs
         },
@@ -134,6 +135,7 @@ def write_figures(
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
     drawn = list(figures(results, schemes))
+    drawn += held_out_figure(results) if isinstance(results, Comparison) else ()
     if (reference := against or results.against) and (change := differences_figure(results, reference, schemes)):
         drawn.append(change)
     return _write_files(
@@ -167,18 +169,24 @@ def numbers(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, li
 
 
 def _of_runs(results: Comparison) -> dict[str, list[list[Cell]]]:
-    """Return the shift test and the runs of a comparison, as rows under a heading."""
+    """Return the shift test, the runs, their losses and settings of a comparison, as rows under a heading."""
     task = results.task
     shift: list[list[Cell]] = [["scheme", "seed", "shift", task.measure, "largest logit change"]]
     runs: list[list[Cell]] = [
         ["scheme", "seed", "parameters", "of positions", "steps", "seconds per step", "last loss", "in length"]
     ]
+    losses: list[list[Cell]] = [["scheme", "seed", "step", "of", "loss"]]
     for run in results.runs:
         first: list[Cell] = [run.scheme, run.seed]
         shift += [[*first, by, each.score, each.largest_logit_change] for by, each in sorted(run.shift.items())]
         counts = run.parameters.total, run.parameters.positions, run.steps
         runs.append([*first, *counts, run.seconds_per_step, run.losses[-1][1] if run.losses else None, run.in_length])
-    return {"shift": shift, "runs": runs}
+        for kind, curve in (("the batch", run.losses), ("held-out sequences", run.held_out)):
+            losses += [[*first, step, kind, loss] for step, loss in curve]
+    chosen: list[list[Cell]] = [["scheme", "setting", "held-out loss", "compared"]]
+    for each in results.record.choices:
+        chosen += [[each.scheme, name, loss, str(name == each.chosen).lower()] for name, loss in each.losses.items()]
+    return {"shift": shift, "runs": runs, "losses": losses} | ({"settings": chosen} if chosen[1:] else {})
 
 
 def csv_text(rows: Rows) -> str:

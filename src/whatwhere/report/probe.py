@@ -25,17 +25,11 @@ _METHODS = {"interface": "transformers' attention interface", "functions": "PyTo
 
 @dataclass(frozen=True)
 class ProbeRecord(Headline):
-    """What `whatwhere probe --json` prints.
+    """What `whatwhere probe --json` prints."""
 
-    Args:
-        probe: the findings.
-        differences: from the description that the configuration gives, or None if it cannot be read.
-        unread: why it cannot be read.
-    """
-
-    probe: Probe
-    differences: Sequence[Difference] | None
-    unread: str | None
+    probe: Probe  # the findings
+    differences: Sequence[Difference] | None  # from what the configuration describes; None if that cannot be read
+    unread: str | None  # why it cannot be read
 
 
 def headline(found: Probe) -> str:

@@ -132,34 +132,20 @@ def _numbers(
 
 @dataclass(frozen=True, eq=False)
 class MapFacts:
-    """A map of a token table: what it shows, and how many true neighbors it keeps.
+    """A map of a token table: what it shows, and how many true neighbors it keeps."""
 
-    Args:
-        path: of the checkpoint.
-        table: name of the tensor.
-        rows, dim: its shape.
-        not_finite: rows that are ignored, for they hold NaN or infinity.
-        method: "pca", "tsne" or "umap".
-        kept: how many of the nearest neighbors in the table are nearest neighbors on the map.
-        explained_variance_ratio: of both axes; None where axes have no meaning.
-        shown: points of the map.
-        seed: random seed.
-        files: that were written.
-        groups: how the tokens that were named lie among each other; None of a sample of the table.
-    """
-
-    path: str
-    table: str
-    rows: int
-    dim: int
-    not_finite: Sequence[NamedRow]
-    method: str
-    kept: NeighborsKept
-    explained_variance_ratio: tuple[float, float] | None
-    shown: int
-    seed: int
-    files: Sequence[str]
-    groups: GroupNeighbors | None
+    path: str  # of the checkpoint
+    table: str  # name of the tensor
+    rows: int  # of the table
+    dim: int  # of the table
+    not_finite: Sequence[NamedRow]  # rows that are ignored, for they hold NaN or infinity
+    method: str  # "pca", "tsne" or "umap"
+    kept: NeighborsKept  # how many of the nearest neighbors in the table are nearest neighbors on the map
+    explained_variance_ratio: tuple[float, float] | None  # of both axes; None where axes have no meaning
+    shown: int  # points of the map
+    seed: int  # random seed
+    files: Sequence[str]  # that were written
+    groups: GroupNeighbors | None  # how the tokens that were named lie among each other; None of a sample of the table
 
 
 Point = tuple[int, str, str, float, float]

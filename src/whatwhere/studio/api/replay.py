@@ -60,12 +60,13 @@ class TableFrames:
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """A run step by step, and the losses of batches; `missing` says why there is no table, or is None."""
+    """A run step by step; held-out losses are as last measured; `missing` says why there is no table, or is None."""
 
     run: str
     words: Sequence[str]
     loss_steps: Float64[np.ndarray, " losses"]
     losses: Float64[np.ndarray, " losses"]
+    held_out: Float64[np.ndarray, " measured"]
     frames: TableFrames | None
     missing: str | None
 
@@ -88,12 +89,15 @@ def frames(session: Session, *, run: str) -> Frames:
     table E, and of what training wrote into it, E - E0. The line is the first such axis of the ten digits' E - E0.
     """
     found, tokens = find_run(session, run), list(session.results.task.tokens)
-    losses = np.array(found.losses, np.float64).reshape(-1, 2)
+    steps, losses = np.array(found.losses, np.float64).reshape(-1, 2).T
+    measured, held_out = np.array(found.held_out, np.float64).reshape(-1, 2).T
+    if measured.size:  # the first time before any step
+        held_out = held_out[np.searchsorted(measured, steps, side="right") - 1]
     tables = _table_frames(session, found, tokens)
     if isinstance(tables, str):
-        return Frames(run, tokens, losses[:, 0], losses[:, 1], None, tables)
+        return Frames(run, tokens, steps, losses, held_out, None, tables)
     words = [tokens[n] if n < len(tokens) else f"#{n}" for n in range(tables.tables.shape[1])]
-    return Frames(run, words, losses[:, 0], losses[:, 1], tables, None)
+    return Frames(run, words, steps, losses, held_out, tables, None)
 
 
 @query("replay.attention")
@@ -169,8 +173,9 @@ def _frames_section(view: Frames) -> Section:
         norms = {"norm of E0": view.frames.norms[0], "norm of E": view.frames.norms[-1]}
         shown = {name: column[:_SHOWN] for name, column in {"token": view.words, **norms}.items()}
         parts.append(columns(f"{view.run}: its tokens", shown))
-    losses = {"step": view.loss_steps, "loss": view.losses}
-    parts.append(columns(f"{view.run}: cross-entropy of the batch", losses, shorten="evenly"))
+    losses = {"step": view.loss_steps, "loss of the batch": view.losses}
+    losses |= {"held-out loss": view.held_out} if view.held_out.size else {}
+    parts.append(columns(f"{view.run}: cross-entropy", losses, shorten="evenly"))
     return Section("replay", "Training replay", parts)
 
 

@@ -284,6 +284,7 @@ export interface Frames {
   words: string[];
   loss_steps: Tensor;
   losses: Tensor;
+  held_out: Tensor;
   frames: TableFrames | null;
   missing: string | null;
 }

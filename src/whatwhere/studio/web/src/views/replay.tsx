@@ -15,7 +15,6 @@ import { digitLine, mapSketch } from "./replay/frame_svg";
 
 export const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
 
-const PAUSE = 350;
 const OF: Option[] = [
   ["change", "the change, E − E0"],
   ["table", "the table E"],
@@ -41,8 +40,7 @@ export function Replay() {
 
 function Film({ answer }: { answer: Frames }) {
   const { settings } = useView<{ at: number; of: string }>();
-  const frames = answer.frames!;
-  const steps = frames.steps.values;
+  const steps = answer.frames!.steps.values;
   const at = Math.min(Math.max(settings.at, 0), steps.length - 1);
   const of = settings.of === "table" ? "table" : "change";
   return (
@@ -53,7 +51,7 @@ function Film({ answer }: { answer: Frames }) {
         <Points answer={answer} at={at} of={of} />
         <div>
           <Loss answer={answer} step={steps[at]!} />
-          {frames.line && <Line answer={answer} at={at} />}
+          {answer.frames!.line && <Line answer={answer} at={at} />}
         </div>
       </div>
       <Rows answer={answer} at={at} of={of} />
@@ -62,9 +60,8 @@ function Film({ answer }: { answer: Frames }) {
 }
 
 function lossAt({ loss_steps, losses }: Frames, step: number): number | null {
-  let last: number | null = null;
-  for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) last = losses.values[n]!;
-  return last;
+  const done = loss_steps.values.filter((each) => each <= step).length;
+  return done ? losses.values[done - 1]! : null;
 }
 
 /** Return whether the browser prefers reduced motion: then nothing plays by itself. */
@@ -93,7 +90,7 @@ function Controls({ steps, at, loss }: { steps: ArrayLike<number>; at: number; l
     const timer = setInterval(() => {
       if (now.current.at >= last) setPlays(false);
       else now.current.go(now.current.at + 1);
-    }, PAUSE);
+    }, 350); // milliseconds
     return () => clearInterval(timer);
   }, [moving, last]);
   const text = `step ${whole(steps[at]!)} of ${whole(steps[last]!)}`;
@@ -144,18 +141,21 @@ function Controls({ steps, at, loss }: { steps: ArrayLike<number>; at: number; l
 }
 
 function Loss({ answer, step }: { answer: Frames; step: number | null }) {
-  const { loss_steps, losses } = answer;
+  const { loss_steps, losses, held_out } = answer;
   if (!losses.values.length) return <p class="note">No loss of this run was recorded.</p>;
   return (
     <LineFigure
       title="Loss"
       x={loss_steps.values}
-      curves={[{ name: "loss", values: losses.values, color: 2 }]}
+      curves={[
+        { name: "loss", values: losses.values, color: 2 },
+        ...(held_out.values.length ? [{ name: "held-out loss", values: held_out.values, color: 1 }] : []),
+      ]}
       xLabel="step"
       yLabel="cross-entropy, nats"
       marks={step === null ? [] : [{ x: Math.max(step, loss_steps.values[0]!), text: `step ${whole(step)}` }]}
       note="One random batch per point, so the curve is noisy."
-      how="Cross-entropy of the batch before the step is taken, as the run kept it about fifty times."
+      how="Cross-entropy of the batch before the step is taken, as the run kept it about fifty times. Held-out: of sequences that neither training nor any test has, as it was last measured."
     />
   );
 }
@@ -218,19 +218,17 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
   const { line, steps } = answer.frames!;
   const points = line!.along.values.slice(at * 10, at * 10 + 10);
   const title = "The digits on a line";
-  const straight = line!.r.values[at]!;
-  const known = Number.isFinite(straight);
+  const r = Number.isFinite(line!.r.values[at]) ? fixed(line!.r.values[at]!, 2) : null;
   return (
     <DrawnFigure
       title={title}
       note={
         <>
-          |r| <b>{known ? fixed(straight, 2) : "–"}</b> between the digits and their coordinates: 1 where they are in
-          order and evenly spaced.
+          |r| <b>{r ?? "–"}</b> between the digits and their coordinates: 1 where they are in order and evenly spaced.
         </>
       }
       draw={(width) => digitLine(points, width)}
-      words={`${title} after step ${steps.values[at]}: |r| ${known ? fixed(straight, 2) : "not defined"}.`}
+      words={`${title} after step ${steps.values[at]}: |r| ${r ?? "not defined"}.`}
       rows={upTo(10)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
