@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from whatwhere.errors import CheckpointError, SettingError

@@ -266,23 +266,11 @@ def _embedding_scales(description: Description) -> Numbers:
 def verify(
     folder: str | Path, numbers: str | Path, *, float32_angles: bool = False, partial: bool = False
 ) -> dict[str, Report]:
-    """Compare the numbers that a port computes with golden vectors.
+    """Compare the numbers that a port computes with golden vectors, law by law: what fails, where, by which mistake.
 
-    Args:
-        folder: of golden vectors, as `write_golden` writes it.
-        numbers: a file of safetensors with the names of golden.safetensors, in any type of floating point; `query` and
-            `key` may be left out.
-        float32_angles: allow angles that are computed in float32, as in transformers: their error grows with the
-            position.
-        partial: compare the names that are there; otherwise the law of a name that is not there fails.
-
-    Returns:
-        For each kind of layer, and for the model, a report: law by law what passes, what fails, where, and by which
-        known mistake it is explained.
-
-    Raises:
-        CheckpointError: If a file cannot be read, or the golden vectors were changed.
-        SettingError: If a name or a shape is not one of the golden vectors'.
+    `numbers` is a file of safetensors with the names of golden.safetensors, in any floating-point type; `query` and
+    `key` may be left out, and with `partial` any. `float32_angles` allows angles whose error grows with the position,
+    as in transformers. The reports are by kind of layer, and one for the model.
     """
     golden, right = read_golden(folder)
     given, stored = _read_numbers(Path(numbers))

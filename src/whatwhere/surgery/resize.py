@@ -98,9 +98,8 @@ def resize_checkpoint(
         measured = rearrange(copy, change, tables)
         config = None if config is None else with_rows(config, tables, change.rows, size)
         if copy.folder is None:
-            copy.notes.append(
-                "the input is one file, so no configuration was changed: its vocab_size must be that of the table"
-            )
+            note = "the input is one file, so no configuration was changed: its vocab_size must be that of the table"
+            copy.notes.append(note)
         copy.notes += notes_on_vocabulary(copy, tables, renumbered=False)
         copy.notes += _notes_on_new_rows(change, pieces, rows)
     if positions is not None:

@@ -26,15 +26,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import (
-    STORED_TYPES,
-    ByteRange,
-    Chosen,
-    Computed,
-    Contents,
-    InTorch,
-    checked_size,
-)
+from whatwhere.models.checkpoint.base import STORED_TYPES, ByteRange, Chosen, Computed, Contents, InTorch, checked_size
 from whatwhere.models.checkpoint.files import File
 
 if TYPE_CHECKING:

@@ -245,10 +245,7 @@ def _biases(target: str, own: Sequence[Entry], base: Contents) -> dict[str, Entr
 
 def _untied(name: str, table: Entry) -> Entry:
     """Return the output projection of a base that is tied to a table, which an adapter changes alone."""
-    why = (
-        f"is tied to {quoted(table.name)} in the base, and the adapter changes that for reading tokens alone: until "
-        "the two are merged, logits are computed by the table of the base"
-    )
+    why = f"is tied to {quoted(table.name)} in the base, whose rows compute logits until the adapter is merged"
     return Combined(name, table.shape, table.dtype, 0, table.file, (), None, why, MERGE, 0)
 
 

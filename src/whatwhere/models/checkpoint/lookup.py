@@ -90,12 +90,7 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
     else the one that it encodes the text after a space to. So "king" is the token "king", or else "Ġking" or "▁king".
     Last, and alone without a tokenizer, the text is looked up as the vocabulary would write it, with and without that
     space, and as it is: "Ġking", "##ing" and "<0x0A>" are found too. But a letter by which a vocabulary of bytes writes
-    one is not text: "é" is the byte 0xE9 there, which is "<0xE9>".
-
-    Raises:
-        TokenError: If there is no such token, or it has none of the `rows` of the table; None is those of the token
-            table.
-        CheckpointError: If there is no token table.
+    one is not text: "é" is the byte 0xE9 there, which is "<0xE9>". None of `rows` is those of the token table.
     """
     if rows is None:
         rows = checkpoint.entry(table_name(checkpoint, "input")).shape[0]

@@ -162,9 +162,8 @@ def _first_lines(file: File, begin: int) -> list[bytes]:
     """Return the first complete lines that are not blank, up to 100."""
     text = file.read(begin, min(_CHUNK, file.size - begin))
     lines = text.split(b"\n", _SAMPLED_LINES)
-    return [
-        line for line in lines[: _SAMPLED_LINES if len(text) + begin == file.size else -1] if line.strip(_WHITESPACE)
-    ]
+    complete = lines[: _SAMPLED_LINES if len(text) + begin == file.size else -1]
+    return [line for line in complete if line.strip(_WHITESPACE)]
 
 
 def _read_counts(file: File) -> tuple[int, int, int] | None:

@@ -211,11 +211,7 @@ class Description:
         """The row of position 0 in the position table: 2 in OPT and RoBERTa."""
         return 0 if self.input is None else int(self.input.settings.get("offset", 0))
 
-    def wheres(
-        self,
-        device: "torch.device | str | None" = None,
-        dtype: "torch.dtype | None" = None,
-    ) -> "list[Where]":
+    def wheres(self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None) -> "list[Where]":
         """Build one Where for each layer, with its window and its sinks.
 
         The first one has the input encoding, if there is any, because positions are added once. Layers that share a

@@ -9,15 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.keys import (
-    ANY,
-    ELSEWHERE,
-    Json,
-    Keys,
-    affects_positions,
-    equal_values,
-    short_repr,
-)
+from whatwhere.models.configuration.keys import ANY, ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layers import BIDIRECTIONAL, read_windows
 from whatwhere.models.configuration.model_types import (
     DATA,

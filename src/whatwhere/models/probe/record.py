@@ -218,9 +218,7 @@ class Run(TorchFunctionMode):
         orders = [*batch, row, *shared], [*batch, *shared, column]
         if len(shared) == 1 and (set(terms[1]), set(terms[2])) == (set(orders[0]), set(orders[1])):
             self._keep(
-                result,
-                left.permute(*map(terms[1].index, orders[0])),
-                right.permute(*map(terms[2].index, orders[1])),
+                result, left.permute(*map(terms[1].index, orders[0])), right.permute(*map(terms[2].index, orders[1]))
             )
 
     def _softmax(self, scores: Tensor) -> None:

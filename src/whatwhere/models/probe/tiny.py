@@ -206,8 +206,7 @@ def model_to_probe(
     if not (path / "config.json").exists() and (path / "adapter_config.json").is_file():
         base = Checkpoint.open(path).base  # whose positions an adapter keeps
         if weights or base is None:
-            way = f"Without --weights its base is probed, if it is here. {MERGE}"
-            raise SettingError(f"{path} is an adapter, whose weights are not loaded.\n{way}")
+            raise SettingError(f"{path} is an adapter: without --weights its base is probed, if it is here.\n{MERGE}")
         path = base
     with quiet():
         text = _read(AutoConfig, path, trust_remote_code).get_text_config()
