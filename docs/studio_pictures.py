@@ -58,11 +58,12 @@ RESULTS = (
     Picture("attention", "#/attention?run=rotary-0", 850),
     Picture("ask", "#/ask?run=alibi-0&positions=0,1,2,3,4,5,6,2", 1420, until=".heads image"),
 )
+TRAINING = (Picture("training", "#/training", 620),)
 
 
 def main() -> None:
     """Take all pictures, or those that are named."""
-    known = {picture.file for picture in (*MODEL, *NOTHING, *RESULTS)}
+    known = {picture.file for picture in (*MODEL, *NOTHING, *RESULTS, *TRAINING)}
     wanted = set(sys.argv[1:]) or known
     if unknown := wanted - known:
         sys.exit(f"There is no picture {sorted(unknown)[0]!r}; there are: {', '.join(sorted(known))}.")
@@ -73,8 +74,11 @@ def main() -> None:
             _take(_minilm(), some, Path(folder))
         if some := [picture for picture in NOTHING if picture.file in wanted]:
             _take(None, some, Path(folder))
-        if some := [picture for picture in RESULTS if picture.file in wanted]:
-            _take(_compared(Path(folder)), some, Path(folder))
+        if some := [picture for picture in (*RESULTS, *TRAINING) if picture.file in wanted]:
+            results = _compared(Path(folder))
+            _take(results, [picture for picture in some if picture in RESULTS], Path(folder))
+            (results / "results.json").unlink()  # as before the last run has ended
+            _take(results, [picture for picture in some if picture in TRAINING], Path(folder))
 
 
 def _minilm() -> Path:
