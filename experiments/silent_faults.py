@@ -5,7 +5,7 @@ A fault is in a scheme, or in the positions that a right scheme gets. Models are
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,7 @@ from experiments.faulty_schemes import (
 )
 from experiments.record import FaultRow, Result, Statement, learning
 from whatwhere.comparison.measure import evaluation_set
-from whatwhere.comparison.model import Build, SchemeLike, Transformer
+from whatwhere.comparison.model import SchemeLike, Transformer
 from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread, spread
@@ -35,6 +35,7 @@ from whatwhere.testing import check_bias, check_input_encoding, check_rotary
 from whatwhere.testing.report import Report
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.binding import Where
+from whatwhere.where.catalogue import Build
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import YaRN
 from whatwhere.where.score_bias import ScoreBias
@@ -308,7 +309,10 @@ def _costs(bench: Bench, laws: Mapping[tuple[str, str], Laws]) -> list[Result]:
     results = bench.compare("expressions", schemes, 3, task="expressions", lengths=(TWICE,))
     settings = results.record.settings
     task = make_task("expressions", settings.direction, settings.trained, [])
-    models = {scheme: [load_model(results, run) for run in results.runs if run.scheme == scheme] for scheme in TRAINED}
+    models = {
+        scheme: [cast("Transformer", load_model(results, run)) for run in results.runs if run.scheme == scheme]
+        for scheme in TRAINED
+    }
     trained = (task, settings, TWICE)
     for scheme, (name, _) in TRAINED_WITH.items():
         accuracy, known = (_accuracy(results, scheme), _accuracy(results, name), None), laws[name, scheme]

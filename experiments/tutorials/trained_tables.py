@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from experiments.tutorials.trained import (
     scheme,
     table,
 )
+from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import ALL, RunResult, TableSnapshot
 from whatwhere.comparison.saved_model import load_model
@@ -201,7 +203,8 @@ def attention_of_max(results: Comparison, run: RunResult) -> Float[Tensor, "head
     """Return the weights with which Max attends to the three digits of each Max(a,b,c), in all heads of all layers."""
     tokenizer = expression_tokenizer()
     ids = torch.tensor([tokenizer.encode(f"Max({a},{b},{c})").ids for a, b, c in product(range(10), repeat=3)])
-    weights = [layer[:, :, MAX, list(DIGITS)] for layer in load_model(results, run).weights(ids)]
+    model = cast("Transformer", load_model(results, run))
+    weights = [layer[:, :, MAX, list(DIGITS)] for layer in model.weights(ids)]
     return torch.cat(weights, dim=1).permute(1, 2, 0)
 
 

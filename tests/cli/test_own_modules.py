@@ -6,10 +6,12 @@ import pytest
 
 from whatwhere.cli import compare as command
 from whatwhere.cli.compare import load_own
-from whatwhere.comparison import estimate, read_results
+from whatwhere.comparison import estimate, load_model, read_results
 from whatwhere.comparison.experiment import Estimate
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
+from whatwhere.studio.export import render_page
+from whatwhere.studio.session import Session
 
 from ..comparison import own_decoder
 from ..running import error_of, json_of, whatwhere
@@ -18,8 +20,19 @@ FILE = """
 import whatwhere as ww
 from whatwhere.comparison.tasks import Expressions
 
-def steep(dim, num_heads, max_length):
-    return ww.Where(score=ww.ALiBi(num_heads, slopes=[1.0 + head for head in range(num_heads)]))
+def steep(dim, num_heads, max_length, by=1):
+    return ww.Where(score=ww.ALiBi(num_heads, slopes=[by * (FIRST + head) for head in range(num_heads)]))
+
+FIRST = 1.0
+
+def rotary(dim, num_heads, max_length):
+    return ww.Where()
+
+def few(dim):
+    return ww.Where()
+
+class Bias(ww.ALiBi):
+    pass
 
 class Short:
     def __init__(self):
@@ -59,16 +72,52 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
     first = read_results(tmp_path / "a")
     assert first.schemes == ["none", "steep"]
     assert first.record.request.modules == (f"{own}:steep", f"{own}:task")
-    assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", "--workers", "1").status == 0
-    again = read_results(tmp_path / "b")
-    assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
+    repeat = ("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b")
+    assert f"runs only where you name it: --module {own}:steep --module {own}:task" in error_of(*repeat)
+    assert not (tmp_path / "b").exists()
+    assert whatwhere(*repeat, *modules, "--workers", "1").status == 0
+    assert [run.losses for run in read_results(tmp_path / "b").runs] == [run.losses for run in first.runs]
+
+
+def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Path, tmp_path: Path) -> None:
+    names, module = ("none", "steep", "none/steep", "rotary+steep@by=2,dim=8"), ("--module", f"{own}:steep")
+    done = whatwhere("compare", *names, *module, *SMALL, "--out", tmp_path / "a")
+    assert done.status == 0, done.err
+    results = read_results(tmp_path / "a")
+    assert [run.base for run in results.runs] == ["none", "steep", "none/steep", "rotary+steep@by=2"]
+    assert results.settings(results.runs[-1]).dim == 8
+    source = results.record.sources["steep"]
+    assert source.endswith("FIRST = 1.0")  # what it reads is a part of it
+    mixed, run = load_model(results, results.runs[-1], {"steep": load_own([module[1]]).schemes["steep"]}), "steep-0"
+    assert mixed.wheres[0].score.slopes.tolist() == [2.0, 4.0]
+    shown = json_of("inspect", tmp_path / "a", "--run", run, "--sections", "positions", *module)
+    assert (shown["sources"], "by ALiBi" in shown["positions"]["missing"]) == ({"steep": source}, True)
+    assert "steep(dim, num_heads, max_length" in whatwhere("inspect", tmp_path / "a", "--run", run).out
+    encode = ("encode", "Max(1,2)", "--from", tmp_path / "a", "--run", run)
+    assert json_of(*encode, *module)["bias"][1] == [-1.0, -2.0]
+    ask = ("ask", tmp_path / "a", "Max(1,2)")
+    assert len(json_of(*ask, *module)["answers"]) == 4
+    page = render_page(session := Session.open(tmp_path / "a"))
+    session.checkpoint.builds = load_own([module[1]]).schemes
+    assert len(render_page(session)) > len(page) > 0
+    assert source.splitlines()[0] in page
+    own.write_text("raise SystemExit('run unasked')\n" + FILE.replace("FIRST = 1.0", "FIRST = 2.0"))
+    for words in (ask, (*encode[:-1], "none-0"), ("inspect", tmp_path / "a", "--run", run)):
+        assert whatwhere(*words).status == 0
+    assert "--module FILE.py:steep" in error_of(*encode)
+    own.write_text(FILE.replace("FIRST = 1.0", "FIRST = 2.0"))
+    __import__("sys").modules.pop("own_of_a_test")
+    assert "the scheme has changed, or what it uses" in error_of(*encode, *module)
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
         ("gone.py:steep", "needs a Python file and a name in it, as in mine.py:build"),
-        ("{own}", "needs a Python file"),
+        ("{own}", "needs a Python file and a name in it, as in mine.py:build"),
+        ("{own}:rotary", "the scheme 'rotary' of your own has a name of the catalogue"),
+        ("{own}:few", r"built by few(dim, num_heads, max_length), but its function takes (dim): too many"),
+        ("{own}:Bias", "is a class, but needs a function build"),
         ("{own}:gone", "has no 'gone' at its top"),
         ("{own}:number", "is a int, but needs a function build"),
     ],
@@ -86,7 +135,7 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     assert done.status == 0, done.err
     assert "your own, Decoder, 2 layers, dim 16" in done.out
     first = read_results(tmp_path / "a")
-    assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", "--workers", "1").status == 0
+    assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", *module).status == 0
     assert read_results(tmp_path / "b").runs[0].losses == first.runs[0].losses
     assert json_of("ask", tmp_path / "a", "Max(1,2)", *module)["correct"] == "2"
     assert "--module FILE.py:Decoder" in error_of("ask", tmp_path / "a", "Max(1,2)")
@@ -100,14 +149,14 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     [
         ("x = 1\ny = (\n", "line 2, raised SyntaxError"),
         ("x = 1\nraise SystemExit(3)\n", "line 2, raised SystemExit: 3"),
-        ("def steep(dim, heads, length):\n    return dim / 0\n", "line 2, raised ZeroDivisionError: division by zero"),
+        ("def steep(dim, heads, length):\n    return dim / 0\n", "line 2)"),
     ],
 )
 def test_what_ones_own_file_raises_is_said_with_its_place(text: str, words: str, own: Path, tmp_path: Path) -> None:
     own.write_text(text)
     message = error_of("compare", "--module", f"{own}:steep", *SMALL, "--out", tmp_path / "a")
     assert f"{own}, {words}" in message
-    assert "--module runs this file" in message
+    assert "--module runs this file" in message or "ZeroDivisionError when it was tried: division by zero" in message
 
 
 def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:

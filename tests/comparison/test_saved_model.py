@@ -42,10 +42,14 @@ def test_a_reloaded_model_scores_what_the_run_did(results: Comparison) -> None:
 
 
 def test_a_scheme_of_ones_own_needs_its_function(results: Comparison) -> None:
-    with pytest.raises(ww.errors.SettingError, match=r"built by a function of your own(.|\n)*build="):
-        load_model(results, results.runs[-1])
-    with pytest.raises(ww.errors.ResultsError, match="is not the same in the file and in the model"):
-        load_model(results, results.runs[-1], build=lambda d, h, m: ww.Where())
+    for build, words in (
+        (None, r"built by a function of your own(.|\n)*build="),
+        (lambda d, h, m: ww.Where(), "the scheme has changed"),
+    ):
+        with pytest.raises(ww.errors.SettingError, match=words):
+            load_model(results, results.runs[-1], build=build)
+    with pytest.raises(ww.errors.SettingError, match="is whatwhere's: leave build out"):
+        load_model(results, results.runs[0], build=slow)
 
 
 def changed(results: Comparison, folder: Path, how: Callable[[dict[str, torch.Tensor]], object]) -> Path:

@@ -121,15 +121,19 @@ def test_inits_are_those_of_the_table() -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     schemes = ["learned", "rotary@theta=100.5,randomized", "none@encoder,layers=1", "none@heads=4,rank2,tied"]
-    schemes += ["none@onehot", "none@ids", "none@frozen,steps=2", ("mine", lambda d, h, m: ww.Where())]
+    schemes += ["none@onehot", "none@ids", "none@frozen,steps=2", ("mine", nothing)]
     return compare(schemes, seeds=[3], out=tmp_path_factory.mktemp("vary") / "a", **SMALL)
+
+
+def nothing(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    return ww.Where()
 
 
 def test_variants_are_trained_scored_and_loaded_with_their_own_settings(results: Comparison) -> None:
     for run in results.runs:
         settings = results.settings(run)
         assert {name: getattr(settings, name) for name in run.varied} == run.varied
-        model = load_model(results, run, build=(lambda d, h, m: ww.Where()) if run.own else None)
+        model = load_model(results, run, build=nothing if run.own else None)
         task = Expressions((2, 3), settings.direction)
         with one_thread():
             again = {length: measure.scores(model, task, length, settings) for length in run.scores}

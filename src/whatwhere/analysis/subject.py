@@ -188,6 +188,7 @@ class Subject:
         path = self.checkpoint.path
         self.progress(f"building the scheme of {path.name}")
         results = Checkpoint.open(path.parent)
+        results.builds = self.checkpoint.builds
         try:
             return load_where(results, path.name), run_length(results, path.name)
         except WhatWhereError as problem:

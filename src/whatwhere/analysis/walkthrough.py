@@ -239,7 +239,7 @@ def _positions(
     heads = default_heads(checkpoint, dim)
     if scheme is not None:
         scheme = canonical_name(scheme)
-        where = random_scheme(scheme, dim, heads, length, seed)
+        where = random_scheme(scheme, dim, heads, length, seed, builds=checkpoint.builds)
         learned = any(True for _ in where.parameters())
         notes = [f"the parameters of {scheme} are random, seed {seed}"] if learned else []
         return LoadedWhere(scheme, where, dim, heads, dim // heads), notes

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
@@ -250,11 +251,26 @@ def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
     if isinstance(problem, BrokenPipeError):
         _silence_stdout()  # the reader has gone, as `| head` does
         return 141
-    if hasattr(problem, "exit_code") or (reason := refused(problem)) is None:  # typer explains a wrong call itself
+    # Typer explains a wrong call itself.
+    if hasattr(problem, "exit_code") or (reason := _own_fault(problem) or refused(problem)) is None:
         return None
     _silence_stdout()  # where the disk is full, Python would complain again while it ends
     print_message(reason)
     return 1
+
+
+OWN_FILES = set[Path]()
+"""Files that the user has named by --module."""
+
+
+def _own_fault(problem: BaseException) -> str | None:
+    """Return what a file of the user's own raised, in one sentence with its place; None of any other error."""
+    calls = [(call.filename, call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
+    if isinstance(problem, SyntaxError):
+        calls.append((problem.filename or "", problem.lineno))
+    own = [f"{file}, line {line}" for file, line in calls if Path(file).resolve() in OWN_FILES]
+    way_out = "--module runs this file: correct it, and run the same command again."
+    return f"{own[-1]}, raised {type(problem).__name__}: {problem}.\n{way_out}" if own else None
 
 
 def refused(problem: BaseException) -> str | None:

@@ -3,9 +3,7 @@
 import importlib
 import shlex
 import sys
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -16,6 +14,7 @@ from typer import Argument, Option
 
 from whatwhere.cli.app import (
     COMPARE,
+    OWN_FILES,
     Printed,
     command,
     complete_scheme,
@@ -25,7 +24,7 @@ from whatwhere.cli.app import (
     to_paths,
     whole_numbers,
 )
-from whatwhere.errors import MissingExtra, SettingError, WhatWhereError
+from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.report.section import Part, Section
 
 if TYPE_CHECKING:
@@ -33,12 +32,20 @@ if TYPE_CHECKING:
 
     from whatwhere.comparison import Comparison, Task
     from whatwhere.comparison.experiment import Estimate
-    from whatwhere.comparison.model import Build
     from whatwhere.comparison.own_model import BuildModel
+    from whatwhere.where.catalogue import Build
 
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, Option(help="Worker processes. Default: one for each core.", min=1)]
+Modules = Annotated[
+    list[str] | None,
+    Option(
+        "--module",
+        metavar="FILE.py:NAME",
+        help="A scheme (a function that builds it), a task or a model of your own; its file is run. May be repeated.",
+    ),
+]
 Tokenizer = Annotated[
     Path | None,
     Option(
@@ -61,7 +68,7 @@ def demo(
     """
     from whatwhere.comparison import demo as run_demo
 
-    return _shown(run_demo(out, workers=workers, progress=True))
+    return _shown(run_demo(out, workers=workers, progress=True), {})
 
 
 @command(COMPARE, shows_steps=False)
@@ -114,14 +121,7 @@ def compare(
     setting: Annotated[
         list[str] | None, Option("--set", help="Any other setting (see below), as in --set direction=encoder.")
     ] = None,
-    module: Annotated[
-        list[str] | None,
-        Option(
-            metavar="FILE.py:NAME",
-            help="A scheme (a function that builds it), a task or a model of your own; its file is run. May be "
-            "repeated.",
-        ),
-    ] = None,
+    module: Modules = None,
     repeat: Annotated[
         Path | None,
         Option(
@@ -157,7 +157,7 @@ def compare(
 
     Against one: whatwhere compare none rotary alibi xpos --against none --seeds 8
 
-    A scheme of your own: whatwhere compare none rotary --module mine.py:build
+    A scheme of your own, alone and mixed: whatwhere compare none mine "mine*2/none" --module mine.py:mine
 
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
 
@@ -169,20 +169,25 @@ def compare(
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import estimate, open_log
+    from whatwhere.comparison.model import with_builds
     from whatwhere.comparison.results import torchrun_rank
-    from whatwhere.where.catalogue import catalogue
+    from whatwhere.where.catalogue import catalogue, entry_names
 
+    own = load_own(module or [])
     if repeat is not None:
-        requested, subject, tested, numbers, options = _repeated(repeat, schemes)
+        requested, subject, tested, numbers, options = _repeated(repeat, schemes, own)
     else:
-        own = load_own(module or [])
         subject = task if own.task is None else own.task
-        numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
+        tested = None if lengths is None else whole_numbers("--lengths", lengths)
+        listed = whole_numbers("--seeds", seeds)
+        numbers = listed[0] if len(listed) == 1 and "," not in seeds else listed
         if number := next((name for name in schemes or () if name.isdigit()), None):
             raise SettingError(
                 f"{number!r} is not a scheme. Numbers of an option are one word: --lengths 8,{number}, not 8 {number}."
             )
-        requested = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
+        used = set[str]().union(*map(entry_names, schemes or ()))
+        names = [*(schemes or ([] if own.schemes else catalogue)), *(name for name in own.schemes if name not in used)]
+        requested = with_builds(names, own.schemes)
         options = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "tokenizer": tokenizer}
         named = {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
         options |= settings_of(setting or [], named | {"deterministic": deterministic or None})
@@ -190,26 +195,27 @@ def compare(
         if not schemes and not own.schemes:  # all of them take a quarter of an hour
             _confirm(estimate(requested, subject, tested, numbers, workers=workers, **options), yes)
         options |= {"start": start, "against": against}
-    with report_own_errors(module or []):
-        comparison = run_compare(
-            requested,
-            subject,
-            tested,
-            numbers,
-            out,
-            workers=workers,
-            executor=None if executor is None else make_executor(executor),
-            progress=not torchrun_rank(),
-            on_run=None if log is None else open_log(log),
-            **options,
-        )
-    return None if torchrun_rank() else _shown(comparison)  # the first rank speaks for all
+    comparison = run_compare(
+        requested,
+        subject,
+        tested,
+        numbers,
+        out,
+        workers=workers,
+        executor=None if executor is None else make_executor(executor),
+        progress=not torchrun_rank(),
+        on_run=None if log is None else open_log(log),
+        **options,
+    )
+    return None if torchrun_rank() else _shown(comparison, own.schemes)  # the first rank speaks for all
 
 
-def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
+def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own") -> tuple[Any, ...]:
     """Return schemes, task, lengths, seeds and options of the comparison in a folder."""
     from whatwhere.comparison import read_results
+    from whatwhere.comparison.model import with_builds
     from whatwhere.comparison.variants import scheme_of
+    from whatwhere.where.catalogue import require_builds
 
     record = read_results(folder).record
     if schemes:
@@ -218,14 +224,19 @@ def _repeated(folder: Path, schemes: Sequence[str] | None) -> tuple[Any, ...]:
         raise SettingError(f"{folder} was written by an earlier whatwhere. It was made by: {record.command}")
     if record.request.modules is None:
         raise SettingError(f"{folder} has a scheme, task or model of your own in no file: repeat it in Python.")
-    own = load_own(record.request.modules)
+    if record.request.modules and own == Own():
+        files = " --module ".join(("", *record.request.modules))
+        raise SettingError(f"{folder} was made with code of your own, which runs only where you name it:{files}")
     options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
     if own.task is not None:
         options.pop("trained")
     options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start", "against", "vary")}
     options["model"] = own.model
-    named = [scheme_of(run.base, run.varied, record.request.vary) for run in record.runs if not run.own]
-    requested = [*dict.fromkeys(named), *own.schemes.items()]
+    for run in record.runs:
+        if run.own:
+            require_builds(run.base, own.schemes, record.sources, folder)
+    named = dict.fromkeys(scheme_of(run.base, run.varied, record.request.vary) for run in record.runs)
+    requested = with_builds(named, own.schemes)
     subject = record.task.name.removesuffix(" in tokens") if own.task is None else own.task
     return requested, subject, record.settings.lengths, record.seeds, options
 
@@ -247,13 +258,13 @@ def _confirm(estimate: "Estimate", yes: bool) -> None:
         raise typer.Exit(0)
 
 
-def _shown(comparison: "Comparison") -> Printed:
+def _shown(comparison: "Comparison", builds: "Mapping[str, Build]") -> Printed:
     """Write the page, and return the scores and what follows from them."""
     from whatwhere.comparison.statistics import PairedDifferences, paired_differences
     from whatwhere.report import comparison_sentences as sentences
     from whatwhere.report.comparison import ComparedRecord, summary
 
-    page = _write_page(comparison.folder)
+    page = _write_page(comparison.folder, builds)
     differences = paired_differences(comparison, sentences.last_length(comparison))
     parts: list[Part] = [*sentences.first_sentences(comparison, differences), sentences.start_sentence(comparison)]
     parts.append(summary(comparison))
@@ -273,14 +284,16 @@ def _shown(comparison: "Comparison") -> Printed:
     return Printed(record, [Section("scores", "Scores", [part for part in parts if part]), *lines])
 
 
-def _write_page(folder: Path) -> Path | None:
+def _write_page(folder: Path, builds: "Mapping[str, Build]") -> Path | None:
     """Write report.html; None where this installation has no page."""
     from whatwhere.studio.export import write_page
     from whatwhere.studio.session import Session
 
     file = folder / "report.html"
     try:
-        return write_page(Session.open(folder), file)
+        session = Session.open(folder)
+        session.checkpoint.builds = builds
+        return write_page(session, file)
     except MissingExtra:
         file.unlink(missing_ok=True)  # an older page would show other results
         return None
@@ -311,11 +324,6 @@ def make_executor(text: str) -> "Executor":
         )
     threads = name == "threads"
     return ThreadPoolExecutor(int(number)) if threads else ProcessPoolExecutor(int(number), get_context("spawn"))
-
-
-def _seeds(text: str) -> int | list[int]:
-    numbers = whole_numbers("--seeds", text)
-    return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 
 
 def settings_of(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,43 +368,19 @@ def load_own(modules: Sequence[str]) -> Own:
     own = Own()
     for spec in modules:
         name, loaded = _loaded(spec)
-        if is_task(loaded):
-            if own.task is not None:
-                raise SettingError("--module got two tasks, but a comparison has one.")
-            own.task = loaded
-        elif is_model_builder(loaded):
-            if own.model is not None:
-                raise SettingError("--module got two models, but a comparison has one.")
-            own.model = loaded
+        if (kind := "task" if is_task(loaded) else "model" if is_model_builder(loaded) else None) is not None:
+            if getattr(own, kind) is not None:
+                raise SettingError(f"--module got two {kind}s, but a comparison has one.")
+            setattr(own, kind, loaded)
         elif callable(loaded) and not isinstance(loaded, type):
             own.schemes[name] = loaded
         else:
             raise SettingError(
-                f"--module {spec} is a {type(loaded).__name__}, but needs a function build(dim, num_heads, max_length) "
-                "that returns a Where, a class or function of (vocab_size, wheres, settings) that makes a model, or a "
-                "Task."
+                f"--module {spec} is a {'class' if isinstance(loaded, type) else type(loaded).__name__}, but needs a "
+                "function build(dim, num_heads, max_length) that returns a Where, a class or "
+                "function of (vocab_size, wheres, settings) that makes a model, or a Task."
             )
     return own
-
-
-@contextmanager
-def report_own_errors(modules: Sequence[str]) -> Iterator[None]:
-    """Report what the user's own files raise in one sentence, with its place; other errors pass."""
-    try:
-        yield
-    except (Exception, SystemExit) as problem:
-        files = {Path(spec.rpartition(":")[0]).resolve() for spec in modules}
-        calls = [(call.filename, call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
-        if isinstance(problem, SyntaxError):
-            calls.append((problem.filename or "", problem.lineno))
-        own = [call for call in calls if Path(call[0]).resolve() in files]
-        if not own or isinstance(problem, WhatWhereError):
-            raise
-        file, line = own[-1]
-        raise SettingError(
-            f"{file}, line {line}, raised {type(problem).__name__}: {problem}.\n"
-            "--module runs this file: correct it, and run the same command again."
-        ) from problem
 
 
 def _loaded(spec: str) -> tuple[str, Any]:
@@ -406,8 +390,8 @@ def _loaded(spec: str) -> tuple[str, Any]:
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
         raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
     sys.path.insert(0, str(path.parent))
-    with report_own_errors([spec]):
-        module = importlib.import_module(path.stem)
+    OWN_FILES.add(path)
+    module = importlib.import_module(path.stem)
     if Path(str(module.__file__)).resolve() != path:
         sys.path.remove(str(path.parent))
         raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")

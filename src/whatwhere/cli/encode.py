@@ -5,18 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from whatwhere.cli.app import (
-    LEARN,
-    Base,
-    Printed,
-    Run,
-    command,
-    complete_scheme,
-    on_base,
-    to_path,
-    to_paths,
-    whole_numbers,
-)
+from whatwhere.cli.app import LEARN, Base, Printed, Run, command, complete_scheme, to_path, to_paths, whole_numbers
+from whatwhere.cli.compare import Modules, load_own
 from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.report.section import Table
 
@@ -58,6 +48,7 @@ def encode(
         int | None, Option(help="Attention heads, for schemes of queries, keys or scores. Default: 2.", min=1)
     ] = None,
     seed: Annotated[int, Option(help="Random seed of the token table and of learned positions.", min=0)] = 0,
+    module: Modules = None,
     save: Annotated[Path | None, to_paths("Write ids and vectors as safetensors.")] = None,
 ) -> Printed:
     """Print how a text becomes vectors: tokens, ids, token embeddings, positional encodings and their sum.
@@ -84,11 +75,16 @@ def encode(
         if given := [name for name, value in own if value is not None]:
             raise SettingError(f"encode got --from and {given[0]}, but with --from that is the model's own.\nOmit one.")
         from whatwhere.analysis.walkthrough import walk_model
+        from whatwhere.models.checkpoint import Checkpoint
 
-        walkthrough = walk_model(on_base(model, base), content, ids=numbers, run=run, scheme=scheme, seed=seed)
+        opened = Checkpoint.open(model, base=base)
+        opened.builds = load_own(module or []).schemes
+        walkthrough = walk_model(opened, content, ids=numbers, run=run, scheme=scheme, seed=seed)
     else:
-        if run is not None or base is not None:
-            raise SettingError("--run and --base are of what --from names.\nPass it too, as in --from whatwhere-demo.")
+        if run is not None or base is not None or module:
+            raise SettingError(
+                "--run, --base and --module are of what --from names.\nPass it too: --from whatwhere-demo."
+            )
         walkthrough = _walk(content, numbers, tokenizer, scheme or "sinusoidal", dim, heads, seed)
     saved = []
     if save is not None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from whatwhere.cli.app import READ, Base, Model, Pickles, Printed, Run, Which, command, on_base, to_path, to_paths
+from whatwhere.cli.compare import Modules, load_own
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.report.section import Part, Section
 
@@ -32,6 +33,7 @@ def inspect(
     ] = None,
     rows: Annotated[int, Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, Option(help="Random seed for row sampling.", min=0)] = 0,
+    module: Modules = None,
     allow_pickle: Pickles = False,
 ) -> Printed:
     """Inspect a checkpoint: parameters, token norms, under-trained tokens, position embeddings, RoPE, biases.
@@ -52,13 +54,16 @@ def inspect(
     """
     from whatwhere.analysis.inspection import check_sections, examine, opened
     from whatwhere.analysis.subject import EXAMPLES, EXAMPLES_ON_PAGE, Subject
+    from whatwhere.models.load_where import own_sources
     from whatwhere.report import inspection as texts
+    from whatwhere.report.section import source_tables
     from whatwhere.what.text import read_text
 
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     requested = check_sections(names)
     documents = tuple(map(read_text, text or ()))
     checkpoint = opened(on_base(path, base, allow_pickle=allow_pickle), run, allow_pickle=allow_pickle)
+    checkpoint.builds = load_own(module or []).schemes
     if documents and not any(table.kind == "hashed n-grams" for table in checkpoint.token_tables):
         raise SettingError(
             f"--text counts which rows of hashed n-grams a text reads, but {checkpoint.path} has no such table.\n"
@@ -81,7 +86,9 @@ def inspect(
     headline = texts.headline(inspection)
     lines += [] if checkpoint.base is None else [f"Base of this adapter: {checkpoint.base}"]
     shown: list[Section | Part] = [Section("", inspection.path, [f"{headline}."]), *texts.sections(inspection), *lines]
-    return Printed(texts.InspectionRecord(headline, **vars(inspection)), shown, digits=6, rows=rows)
+    sources = own_sources(checkpoint, checkpoint.path.name) if checkpoint.format == "run" else {}
+    shown += [Section("source", "The scheme of your own", [*source_tables(sources)])] if sources else []
+    return Printed(texts.InspectionRecord(headline, **vars(inspection), sources=sources), shown, digits=6, rows=rows)
 
 
 @command(READ)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from whatwhere.cli.app import COMPARE, Printed, Results, command, to_paths, whole_numbers
-from whatwhere.cli.compare import load_own
+from whatwhere.cli.compare import Modules, load_own
 from whatwhere.errors import SettingError
 
 
@@ -23,13 +23,7 @@ def ask(
     positions: Annotated[
         str | None, Option(help="Position of each token, as in 0,1,2,3. Default: as in the tests of the runs.")
     ] = None,
-    module: Annotated[
-        list[str] | None,
-        Option(
-            metavar="FILE.py:NAME",
-            help="A scheme or a model of your own that was compared; its file is run. May be repeated.",
-        ),
-    ] = None,
+    module: Modules = None,
 ) -> Printed:
     """Show what the trained models of a comparison answer: each answer, its probability, and the next probable tokens.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Argument, Option
 
 from whatwhere.cli.app import READ, AsJson, Pickles, app, print_json, print_message, to_path, to_paths
+from whatwhere.cli.compare import Modules, load_own
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
 
 if TYPE_CHECKING:
     from whatwhere.analysis.token_map import Method
+    from whatwhere.models.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def studio(
         str | None, Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
     no_browser: Annotated[bool, Option("--no-browser", help="Print the address only.")] = False,
+    module: Modules = None,
     allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
@@ -63,10 +66,16 @@ def studio(
 
     As one file: whatwhere studio path/to/model --export model.html
     """
+    from whatwhere.models.checkpoint import Checkpoint
+
+    builds = load_own(module or []).schemes
     if export is not None:
         if other is not None:
             raise SettingError("--export writes the page of one model; two are compared on the live page alone.")
-        _export(path, export, map_method, allow_pickle=allow_pickle, corpus=corpus, as_json=as_json)
+        opened = None if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
+        if opened is not None:
+            opened.builds = builds
+        _export(opened, export, map_method, corpus, as_json=as_json)
         return
     if map_method is not None:
         raise SettingError("--map is for --export; on the live page, choose the map there.")
@@ -77,6 +86,7 @@ def studio(
 
     with progress():
         session = Session.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
+    session.checkpoint.builds = builds
 
     def on_start(address: str, number: int) -> None:
         if as_json:
@@ -89,18 +99,18 @@ def studio(
 
 
 def _export(
-    path: Path | None, file: Path, map_method: str | None, *, allow_pickle: bool, corpus: Path | None, as_json: bool
+    opened: "Checkpoint | None", file: Path, map_method: str | None, corpus: Path | None, *, as_json: bool
 ) -> None:
     """Write the exported page."""
     from whatwhere.studio.export import export
 
     with progress() as show_step:
         method = cast("Method", map_method or "pca")
-        export(path, file, map_method=method, corpus=corpus, allow_pickle=allow_pickle, progress=show_step)
+        export(opened, file, map_method=method, corpus=corpus, progress=show_step)
     size = file.stat().st_size
     if as_json:
         print_json(ExportedPage(str(file), size))
     else:
         print(file)
-        name = "a fresh table, no model loaded" if path is None else visible(str(path))
+        name = "a fresh table, no model loaded" if opened is None else visible(str(opened.path))
         print_message(f"Wrote {visible(str(file))}, {size / 1e6:.1f} MB: {name}.")

@@ -9,13 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from whatwhere.comparison.model import (
-    Build,
-    ComparedModel,
-    Transformer,
-    evaluation_generator,
-    evaluation_positions,
-)
+from whatwhere.comparison.model import ComparedModel, Transformer, evaluation_generator, evaluation_positions
 from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult, TokenProbability
@@ -25,6 +19,7 @@ from whatwhere.comparison.token_text import BYTES
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.position.positions import positions
+from whatwhere.where.catalogue import Build
 
 Chosen = Literal["median", "all", "given"]
 AskableTask = Expressions | Recall | TextPrompts
@@ -118,7 +113,6 @@ def ask(
         >>> answers.correct, answers.answers[0].attention[0].shape
         ('6', (4, 8, 8))
     """
-    builds = builds or {}
     comparison = results if isinstance(results, Comparison) else read_results(results)
     task = task_of(comparison)
     ids, tokens = task.encode(text)
@@ -132,7 +126,7 @@ def ask(
     without: list[NoAnswer] = []
     for run in runs:
         try:
-            trained_model = load_model(comparison, run, builds.get(run.scheme, builds.get(run.base)), model=model)
+            trained_model = load_model(comparison, run, builds or {}, model=model)
             answers.append(_answer(trained_model, comparison, run, task, ids, correct, positions))
         except (PositionError, SettingError) as problem:
             without.append(NoAnswer(run.scheme, run.seed, str(problem)))

@@ -15,7 +15,14 @@ from filelock import FileLock
 
 from whatwhere.comparison import measure
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder, RunLog
-from whatwhere.comparison.model import SchemeLike, name_of, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.model import (
+    SchemeLike,
+    name_of,
+    own_builds,
+    warn_of_plain_tests,
+    with_builds,
+    with_max_length,
+)
 from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.plan import make_plans, make_task, module_option, rehearse, seed_numbers, with_seeds
 from whatwhere.comparison.read import Comparison
@@ -38,7 +45,7 @@ from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.comparison.variants import choose_settings, scheme_of, values_of
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
-from whatwhere.where.catalogue import canonical_name
+from whatwhere.where.catalogue import canonical_name, source_of
 
 _MEASURED_STEPS = 4
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -74,6 +81,7 @@ def compare(
         schemes: names of the catalogue; mixtures, by door "rotary+alibi" or by layer "rotary/none"; or your own
             `(name, build)` with `build(dim, num_heads, max_length)` -> a Where, or a list of one for each layer. A name
             can have options of its entry and settings of its own: "rotary@theta=500000", "rotary@randomized,dim=16".
+            Yours have a place in mixtures too: "mine*2/none" beside ("mine", build), or ("mine/none", {"mine": build}).
         task: `expressions`, `recall`, `text`, or a Task of your own.
         lengths: lengths to test, in the task's unit; None is the task's own choice.
         seeds: how many, or which. It takes six to show that two schemes differ, nine for five schemes in pairs.
@@ -163,11 +171,13 @@ def compare(
     ]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
-    record = replace(record, choices=choose_settings(record.runs, crossed))
+    sources = {name: source_of(build) for plan in plans for name, build in own_builds(plan.scheme).items()}
+    record = replace(record, sources=sources, choices=choose_settings(record.runs, crossed))
     modules = _modules(plans, [each for each in (task, model) if not isinstance(each, str | None)])
     texts = tuple(map(str, paths)), None if tokenizer is None else str(tokenizer)
     request = Request(*texts, None if start is None else str(start), modules, against, crossed)
-    command = None if request.modules is None else shlex.join(["whatwhere", "compare", "--repeat", str(folder.path)])
+    own = [word for module in modules or () for word in ("--module", module)]
+    command = None if modules is None else shlex.join(["whatwhere", "compare", "--repeat", str(folder.path), *own])
     seconds = perf_counter() - began
     return folder.write_results(replace(record, command=command, request=request, seconds=seconds, model=owns[0]))
 
@@ -190,8 +200,8 @@ def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, prog
 
 def _modules(plans: Sequence[Job], others: Sequence[object]) -> tuple[str, ...] | None:
     """Return how the command line names the schemes, task and model of the caller's own, or None where it cannot."""
-    own = dict.fromkeys(plan.scheme for plan in plans if not isinstance(plan.scheme, str))
-    modules = [*(module_option(build, name) for name, build in own), *map(module_option, others)]
+    own = dict(item for plan in plans for item in own_builds(plan.scheme).items())
+    modules = [*(module_option(build, name) for name, build in own.items()), *map(module_option, others)]
     return tuple(filter(None, modules)) if None not in modules else None
 
 
@@ -268,8 +278,7 @@ def planned(
     show: bool = False,
 ) -> tuple[Task, Settings, list[Job], list[Path]]:
     """Return the task, the settings, a run of each variant, and the files; arguments as for `compare`."""
-    requested = [schemes] if isinstance(schemes, str) else list(schemes)
-    requested = [canonical_name(scheme) if isinstance(scheme, str) else scheme for scheme in requested]
+    requested = with_builds([schemes] if isinstance(schemes, str) else schemes)
     chosen = make_settings(task if isinstance(task, str) else task.name, lengths, recipe, **settings)
     paths, own = [Path(file) for file in files], None if tokenizer is None else Path(tokenizer)
     if isinstance(task, str):

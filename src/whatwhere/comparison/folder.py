@@ -1,7 +1,6 @@
 """The folder that a comparison writes, each run as soon as it is finished; and logs of runs for other programs."""
 
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
-from whatwhere.comparison.model import build_wheres
+from whatwhere.comparison.model import build_wheres, own_builds
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import ComparisonRecord, LossesSoFar, RunResult, SchemeView, StartRecord, versions
@@ -26,6 +25,7 @@ from whatwhere.errors import MissingExtra, ResultsError, SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
+from whatwhere.where.catalogue import code_lines, source_of
 
 CHANNELS = "whatwhere-runs"
 """Begin of the name of the hidden folder in which runs in progress report."""
@@ -210,26 +210,16 @@ def run_name(scheme: str, seed: int) -> str:
 
 def _identity(job: Job) -> str:
     """Return a digest that changes when a scheme or model is built differently, or its own source code changes."""
-    scheme, settings = job.scheme, job.settings
-    wheres = build_wheres(scheme, settings.dim, settings.heads, 2, settings.layers)
-    parts = [repr(wheres)]
-    sources: list[object] = [] if isinstance(scheme, str) else [scheme[1]]
-    for where in wheres:
-        sources += own_types(where)
+    settings = job.settings
+    wheres = build_wheres(job.scheme, settings.dim, settings.heads, 2, settings.layers)
+    parts, own = [repr(wheres)], [*own_builds(job.scheme).values(), *(each for w in wheres for each in own_types(w))]
     if job.model is not None:
         model = OwnModel(job.task.vocab_size, wheres, settings, job.model)
         parts.append(repr(model))
-        sources += [job.model, *own_types(model)]
-    parts += [_source(source) for source in dict.fromkeys(sources)]
+        own += [job.model, *own_types(model)]
+    if own:
+        parts += code_lines(source_of(*own))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _source(definition: object) -> str:
-    try:
-        return inspect.getsource(definition)  # type: ignore[arg-type]
-    except (OSError, TypeError):
-        name: str = getattr(definition, "__qualname__", type(definition).__qualname__)
-        return name
 
 
 def _first_difference(before: object, now: object, name: str = "") -> tuple[str, object, object] | None:

@@ -1,7 +1,7 @@
 """The Transformer that is trained, its token table and schemes, and the positions of tokens in training and tests."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,12 +14,11 @@ from torch.nn.utils import parametrize, skip_init
 from whatwhere.comparison.settings import Settings, rank_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import RandomPositionsWarning, SettingError
-from whatwhere.initialization import reset_linear, seeded
+from whatwhere.initialization import reset_linear
 from whatwhere.position.positions import Positions, positions
 from whatwhere.what.embedding import Init, TokenEmbedding
 from whatwhere.where.binding import Here, Where, bind
-from whatwhere.where.catalogue import scheme as build_scheme
-from whatwhere.where.catalogue import split_count
+from whatwhere.where.catalogue import Build, build_layers, canonical_name, catalogue, entry_names
 from whatwhere.where.input_layer import InputLayer
 
 
@@ -83,9 +82,10 @@ def _ids(sampled: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
     return table
 
 
-Build = Callable[[int, int, int], Where | Sequence[Where]]
-"""`build(dim, num_heads, max_length)` -> the Where of all layers, or one for each layer."""
-SchemeLike = str | tuple[str, Build]
+SchemeLike = str | tuple[str, Build | Mapping[str, Build]]
+"""A name of the catalogue; a name of the caller's own with the function that builds the scheme; or a name with the
+functions of the caller's own schemes in it, as in ("mine*2/none", {"mine": build}).
+"""
 
 
 def name_of(scheme: SchemeLike) -> str:
@@ -94,7 +94,7 @@ def name_of(scheme: SchemeLike) -> str:
         return scheme
     is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
     # A module is callable too, but it returns tensors, not a scheme.
-    if is_pair and callable(scheme[1]) and not isinstance(scheme[1], nn.Module):
+    if is_pair and (isinstance(scheme[1], Mapping) or (callable(scheme[1]) and not isinstance(scheme[1], nn.Module))):
         return scheme[0]
     raise SettingError(
         f"a run got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
@@ -102,25 +102,36 @@ def name_of(scheme: SchemeLike) -> str:
     )
 
 
+def own_builds(scheme: SchemeLike) -> Mapping[str, Build]:
+    """Return the functions of the caller's own that build a scheme, by name."""
+    name = name_of(scheme)
+    if isinstance(scheme, str):
+        return {}
+    return scheme[1] if isinstance(scheme[1], Mapping) else {name: scheme[1]}
+
+
+def with_builds(schemes: Iterable[SchemeLike], builds: Mapping[str, Build] | None = None) -> list[SchemeLike]:
+    """Return schemes, names with the functions of the caller's own in them: those of `builds`, and of other schemes."""
+    schemes = list(schemes)
+    own = {name: build for scheme in schemes for name, build in own_builds(scheme).items()} | dict(builds or {})
+    if taken := sorted(name for name in own if canonical_name(name) in catalogue):
+        raise SettingError(f"the scheme {taken[0]!r} of your own has a name of the catalogue: give it another name.")
+    named: list[SchemeLike] = []
+    for scheme in schemes:
+        if not isinstance(scheme, str) and callable(scheme[1]):
+            named.append(scheme)
+            continue
+        name = canonical_name(name_of(scheme))
+        used = {each: own[each] for each in sorted(entry_names(name) & own.keys())}
+        named.append((name, used) if used else name)
+    return named
+
+
 def build_wheres(
     scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
 ) -> list[Where]:
     """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none"."""
-    if isinstance(scheme, str):
-        generator = torch.Generator().manual_seed(seed)
-        sizes = (dim, num_heads, max_length)
-        counted = [split_count(part) for part in scheme.split("/")]
-        parts: Sequence[Where] = [
-            where for part, count in counted for where in [build_scheme(part, *sizes, generator=generator)] * count
-        ]
-    else:
-        with seeded(seed):
-            built = scheme[1](dim, num_heads, max_length)
-        parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
-        if not parts or not all(isinstance(part, Where) for part in parts):
-            raise SettingError(
-                f"the scheme {scheme[0]!r} built {type(built).__name__}, but must build a Where, or a list of them."
-            )
+    parts = build_layers(name_of(scheme), dim, num_heads, max_length, seed, own_builds(scheme))
     if len(parts) > layers:
         raise SettingError(
             f"the scheme {name_of(scheme)!r} has {len(parts)} parts, but the model only {layers} layers: "

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import fields, replace
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +22,10 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.initialization import seeded
 from whatwhere.position.positions import Positions, positions
 from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
+from whatwhere.where.catalogue import is_own
+from whatwhere.where.score_bias import ScoreBias
 
 BuildModel = Callable[[int, Sequence[Where], Settings], nn.Module]
 """`build(vocab_size, wheres, settings)` -> a module that is called as `model(ids, positions)` and returns logits.
@@ -66,7 +70,7 @@ class OwnModel(ComparedModel):
 def is_model_builder(built: object) -> bool:
     """Return whether an object builds a model and not a scheme: a class of modules, or a function of `wheres`."""
     if isinstance(built, type):
-        return issubclass(built, nn.Module)
+        return issubclass(built, nn.Module) and not issubclass(built, InputEncoding | QueryKeyMap | ScoreBias)
     try:
         return callable(built) and "wheres" in inspect.signature(built).parameters
     except ValueError:
@@ -100,15 +104,18 @@ def _find_table(model: nn.Module, wheres: Sequence[Where], vocab_size: int) -> s
 
 @contextmanager
 def explained(name: str, when: str) -> Iterator[None]:
-    """Turn an exception of the caller's own code into an error with the way to call it, in a `with` block."""
+    """Turn an exception of the caller's own code into an error with its place and the calls, in a `with` block."""
     try:
         yield
     except WhatWhereError:
         raise
     except Exception as problem:
+        calls = [(frame.f_globals.get("__name__", ""), frame, line) for frame, line in walk_tb(problem.__traceback__)]
+        places = [f" ({frame.f_code.co_filename}, line {line})" for module, frame, line in calls if is_own(module)]
         raise SettingError(
-            f"{name} raised {type(problem).__name__} when it {when}: {problem}.\nIt is built as "
-            f"{name}(vocab_size, wheres, settings), and called as {CALL}."
+            f"{name} raised {type(problem).__name__} when it {when}: {problem}{''.join(places[-1:])}.\nA scheme is "
+            "built as build(dim, num_heads, max_length); a model as build(vocab_size, wheres, settings) and called as\n"
+            f"{CALL}."
         ) from problem
 
 

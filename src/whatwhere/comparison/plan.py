@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.own_model import BuildModel, check_model, check_scheme
+from whatwhere.comparison.own_model import BuildModel, check_model, check_scheme, explained
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.runner import bytes_read
@@ -86,10 +87,11 @@ def make_plans(
         raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
     plans = []
     for scheme in schemes:
-        for name, base, varied in make_variants(name_of(scheme), vary, settings, own=not isinstance(scheme, str)):
+        read = isinstance(scheme, str) or isinstance(scheme[1], Mapping)
+        for name, base, varied in make_variants(name_of(scheme), vary, settings, own=not read):
             chosen = with_settings(settings, varied)
             subject = _in_direction(task, chosen.direction)
-            built = base if isinstance(scheme, str) else scheme
+            built = base if isinstance(scheme, str) else (base if read else scheme[0], scheme[1])
             plans.append(Job(built, 0, subject, with_max_length(chosen, subject), name, varied, model=model))
     names = [plan.name for plan in plans]
     double = next((name for name in names if names.count(name) > 1), None)
@@ -164,20 +166,21 @@ def rehearse(plan: Job) -> ModelRecord | None:
     task, settings = plan.task, plan.settings
     test_set = task.test_set(max(task.trained), 1)
     own = None if plan.model is None else check_model(plan.model, plan.scheme, task, settings)
-    model = build_model(plan.scheme, 0, task, settings, plan.model)
-    parts = [part for where in model.layer_wheres for part in (where.query_key, where.score)]
-    if settings.direction == "encoder" and any(part is not None and part.causal_only for part in parts):
-        raise SettingError(
-            f"the scheme {name_of(plan.scheme)!r} supports causal attention only, but an encoder attends to later keys."
-            "\nLeave it out, or compare decoders: direction='decoder'."
-        )
-    with torch.no_grad():
-        ids = test_set.ids.to(settings.resolved_device)
+    name, ids = name_of(plan.scheme), test_set.ids.to(settings.resolved_device)
+    is_own = not isinstance(plan.scheme, str)
+    with torch.no_grad(), explained(f"the scheme {name!r}", "was tried") if is_own else nullcontext():
+        model = build_model(plan.scheme, 0, task, settings, plan.model)
+        parts = [part for where in model.layer_wheres for part in (where.query_key, where.score)]
+        if settings.direction == "encoder" and any(part is not None and part.causal_only for part in parts):
+            raise SettingError(
+                f"the scheme {name!r} supports causal attention only, but an encoder attends to later keys."
+                "\nLeave it out, or compare decoders: direction='decoder'."
+            )
         p = evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
         model.require_defined(p)
         model(ids, test_set.at, p)
-    if not isinstance(plan.scheme, str):
-        check_scheme(model, ids, settings, plan.scheme[0])
+    if is_own:
+        check_scheme(model, ids, settings, name)
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own

@@ -320,6 +320,7 @@ class ComparisonRecord:
     model: ModelRecord | None = field(default=None, kw_only=True)  # of the caller's own; None is our Transformer
     request: Request | None = field(default=None, kw_only=True)  # None in results of an earlier whatwhere
     choices: tuple[SettingChoice, ...] = field(default=(), kw_only=True)  # in which setting each scheme is compared
+    sources: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of the caller's own schemes, as text
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

@@ -39,6 +39,7 @@ from rich.progress import (
 
 from whatwhere.atomic import temporary_folder
 from whatwhere.comparison.folder import CHANNELS, run_name
+from whatwhere.comparison.model import own_builds
 from whatwhere.comparison.results import RunResult, share_of_cores, torchrun_rank
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
@@ -313,7 +314,7 @@ def _prepare() -> None:
 def _can_be_sent(jobs: Sequence[Job], requested: bool) -> bool:
     """Return whether the runs can be sent to other processes; raise SettingError if that was requested."""
     interactive = getattr(sys.modules.get("__main__"), "__file__", None) is None
-    builders: list[object] = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    builders: list[object] = [build for job in jobs for build in own_builds(job.scheme).values()]
     builders += [job.model for job in jobs if job.model is not None]
     if interactive and any(getattr(build, "__module__", "") == "__main__" for build in builders):
         reason = "it was typed into an interactive session, which other processes cannot import"

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from whatwhere.comparison.model import Build, ComparedModel, SchemeLike, Transformer
+from whatwhere.comparison.model import ComparedModel, SchemeLike
 from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import AFTER, RESULTS, Comparison, read_results
 from whatwhere.comparison.results import RunResult, StartRecord
@@ -18,6 +18,7 @@ from whatwhere.comparison.train import new_model
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import require_checksum
+from whatwhere.where.catalogue import Builds, require_builds
 
 _MAX_POSITIONS = 1 << 20
 
@@ -31,27 +32,15 @@ def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: state[name] for name in names.values()}
 
 
-@overload
 def load_model(
-    results: Comparison | str | Path, run: RunResult, build: Build | None = None, model: None = None
-) -> Transformer: ...
-
-
-@overload
-def load_model(
-    results: Comparison | str | Path, run: RunResult, build: Build | None = None, *, model: BuildModel | None
-) -> ComparedModel: ...
-
-
-def load_model(
-    results: Comparison | str | Path, run: RunResult, build: Build | None = None, model: BuildModel | None = None
+    results: Comparison | str | Path, run: RunResult, build: Builds = None, model: BuildModel | None = None
 ) -> ComparedModel:
     """Build the trained model of a run again, in evaluation mode on the CPU.
 
     Args:
         results: a comparison, or its folder.
         run: one of its runs.
-        build: the function that built the run's scheme, where it was the caller's own.
+        build: the function that built the run's scheme, where it was the caller's own; of a mixture, each by its name.
         model: what built the model, where it was the caller's own: as was passed to `compare(model=...)`.
 
     Returns:
@@ -59,8 +48,8 @@ def load_model(
 
     Raises:
         ResultsError: If the file is absent or damaged, or does not fit the recorded settings.
-        SettingError: If the scheme or the model was built by the caller's own function, which is not passed; or if
-            `model` is passed, but the comparison trained our Transformer.
+        SettingError: If the scheme or the model was built by the caller's own function, which is not passed, or has
+            changed; or if `model` is passed, but the comparison trained our Transformer.
 
     Examples:
         >>> import tempfile
@@ -85,7 +74,7 @@ def load_model(
     if model is None and AFTER in tensors:
         tokens = len(torch.atleast_1d(tensors[AFTER]))
     _require_sizes(path, tensors, settings, run, tokens, model)
-    built = new_model(_scheme(run, build), run.seed, tokens, run.max_length, settings, model)
+    built = new_model(_scheme(comparison, run, build), run.seed, tokens, run.max_length, settings, model)
     _fill(built, tensors, path)
     return built.eval()
 
@@ -104,19 +93,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ) from problem
 
 
-def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
-    if run.own and build is None:
-        raise SettingError(
-            f"the scheme {run.scheme!r} was built by a function of your own, which results do not hold: pass it, as in "
-            "load_model(results, run, build=...); on the command line --module FILE.py:NAME."
-        )
+def _scheme(comparison: Comparison, run: RunResult, build: Builds) -> SchemeLike:
     if not run.base:
         raise ResultsError(
             f"results.json does not name the scheme that the run {run.scheme!r}, seed {run.seed}, was built with: it "
             "was written by an earlier whatwhere, whose models cannot be built again, or it was changed.\n"
             "Its scores can still be shown. To ask its models, run the comparison again, into a new folder."
         )
-    return run.base if build is None else (run.base, build)
+    if run.own:
+        return run.base, require_builds(run.base, build, comparison.record.sources, comparison.folder)
+    if callable(build):
+        raise SettingError(f"the scheme {run.scheme!r} is whatwhere's: leave build out.")
+    return run.base
 
 
 def _require_model(comparison: Comparison, model: BuildModel | None) -> None:

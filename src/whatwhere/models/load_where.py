@@ -72,7 +72,7 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
     Raises:
         CheckpointError: If the files cannot be read, or a table has the wrong shape.
         SettingError: If there is neither a configuration that is understood nor a position table; or the comparison has
-            no such run, or its scheme is not in the catalogue.
+            no such run, or its scheme is your own and not in the checkpoint's `builds`.
 
     Examples:
         >>> import json, tempfile
@@ -266,31 +266,28 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     """Build the encoding of the first layer of a run, with the tables that were saved."""
     import torch
 
-    from whatwhere.where.catalogue import random_scheme, split_layers
+    from whatwhere.where.catalogue import build_layers, require_builds, scheme_seed, split_layers
     from whatwhere.where.input.learned import Learned
 
     dim, heads, rows, scheme = _run_settings(checkpoint, name)
+    own, sources = _record(checkpoint, name).get("own") is True, own_sources(checkpoint, name)
+    builds = require_builds(scheme, checkpoint.builds, sources, checkpoint.path) if own else {}
     saved = {
         key.removeprefix(begin): key
         for begin in (f"{name}/input.where.", f"{name}/wheres.0.")
         for key in checkpoint.tensors
         if key.startswith(begin)
     }
-    try:
-        where = random_scheme(split_layers(scheme)[0], dim, heads, rows)  # the first layer of a mixture by layer
-    except WhatWhereError:
-        raise SettingError(
-            f"the scheme of the run {name} is not in the catalogue, and results do not hold its code.\n"
-            "Choose another run."
-        ) from None
-    own = where.state_dict()
+    first = scheme if scheme in builds else split_layers(scheme)[0]
+    where = build_layers(first, dim, heads, rows, scheme_seed(0), builds)[0]  # the first layer of a mixture by layer
+    new = where.state_dict()
     fitting = {
-        key: tensor for key, tensor in saved.items() if key in own and own[key].shape == checkpoint.entry(tensor).shape
+        key: tensor for key, tensor in saved.items() if key in new and new[key].shape == checkpoint.entry(tensor).shape
     }
     where.load_state_dict(
         {key: torch.from_numpy(checkpoint.array(tensor)) for key, tensor in fitting.items()}, strict=False
     )
-    unsaved = sorted(set(own) - set(fitting))
+    unsaved = sorted(set(new) - set(fitting))
     notes = (f"the run did not save {', '.join(unsaved)}: random, with seed 0",) if unsaved else ()
     size = dim // heads if where.query_key is None else where.query_key.head_dim
     title = f"{scheme}, seed {name.rpartition('-')[2]}"
@@ -304,10 +301,8 @@ def run_length(checkpoint: Checkpoint, run: str) -> int:
 
 def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, int, str]:
     """Return a run's features, heads, positions and scheme, of results that anybody may have written."""
-    settings, records = checkpoint.metadata.get("settings"), checkpoint.metadata.get("runs")
+    settings, run = checkpoint.metadata.get("settings"), _record(checkpoint, name)
     dim = checkpoint.entry(name + TOKENS).shape[1]
-    runs = records if isinstance(records, list) else []
-    run: Mapping[str, Any] = next((run for run in runs if run.get("file") == f"models/{name}.safetensors"), {})
     heads = next(
         (part["heads"] for part in (run.get("varied"), settings) if isinstance(part, Mapping) and "heads" in part), None
     )
@@ -315,3 +310,22 @@ def _run_settings(checkpoint: Checkpoint, name: str) -> tuple[int, int, int, str
     rows = run.get("max_length")
     rows = rows if isinstance(rows, int) and 0 < rows <= _MAX_LENGTH else _DEFAULT_LENGTH
     return dim, heads, rows, str(run.get("base") or run.get("scheme", name.rpartition("-")[0]))
+
+
+def _record(checkpoint: Checkpoint, name: str) -> Mapping[str, Any]:
+    records = checkpoint.metadata.get("runs")
+    runs = records if isinstance(records, list) else []
+    return next((run for run in runs if run.get("file") == f"models/{name}.safetensors"), {})
+
+
+# Schemes of the caller's own: their source is kept as text, which nothing runs, and compared with what is passed again
+
+
+def own_sources(checkpoint: Checkpoint, run: str) -> dict[str, str]:
+    """Return the sources of a run's own schemes by name, of results that anybody may have written."""
+    from whatwhere.where.catalogue import entry_names
+
+    found, base = checkpoint.metadata.get("sources"), str(_record(checkpoint, run).get("base"))
+    kept: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    names = [base] if base in kept else entry_names(base) & kept.keys()
+    return {name: str(kept[name]) for name in sorted(names)}

@@ -40,7 +40,7 @@ from whatwhere.report.comparison_sentences import (
     unit_of,
 )
 from whatwhere.report.figures import looks
-from whatwhere.report.section import Chart, Part, Section, Series, Table
+from whatwhere.report.section import Chart, Part, Section, Series, Table, source_tables
 from whatwhere.report.text import count, decimals, number, percent, ranges, spread
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def sections(results: Comparison) -> list[Section]:
         ("token-table", "What training wrote into the token table", _token_table(results), False),
         ("schemes", "What each scheme makes of positions", schemes, False),
         ("costs", "Costs", [costs(results)], True),
+        ("sources", "Schemes of your own", source_tables(results.record.sources), True),
         ("runs", "Seeds, runs and settings", [*made, settings(results)], True),
     ]
     written = [Section(name, title, [part for part in parts if part], folded) for name, title, parts, folded in named]

@@ -54,7 +54,8 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
     for number, group in enumerate((ALL, *results.task.groups)):
         whole = group == ALL
         title = f"{capital(measured)} by length{'' if whole else f', {name_text(group)} alone'}"
-        name = "scores" if whole else f"scores-{number}-{_plain_name(group)}"
+        plain = re.sub(r"[^A-Za-z0-9]+", "-", group)[:30].strip("-") or "group"  # of a name that holds anything
+        name = "scores" if whole else f"scores-{number}-{plain}"
         of_group = partial(results.score, group=group)
         figure = chart(name, title, unit_of(results), lengths, of_group)
         baselines = _baselines(results, lengths) if whole else ()
@@ -74,9 +75,6 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
     """Return by how much each scheme is better than one, by length: means over the seeds with their 95 % intervals.
 
     None where SciPy is not installed, or no other scheme has a score in every seed.
-
-    Raises:
-        SettingError: If `against` is not a scheme of the comparison.
     """
     against, factor = results.find_scheme(against, compared=True), 100.0 if results.percent else 1.0
     drawn = [scheme for scheme in schemes or results.compared.values() if scheme != against]
@@ -170,11 +168,6 @@ def by_distance(results: Comparison) -> Iterator[Chart]:
 def _filled(values: Sequence[float | None], length: int) -> list[float]:
     """Return numbers, cut or filled up with NaN to a length."""
     return [math.nan if n >= len(values) or (value := values[n]) is None else value for n in range(length)]
-
-
-def _plain_name(name: str) -> str:
-    """Return what a file may be called, of a name that holds anything."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
 
 
 def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int, factor: float) -> Series:

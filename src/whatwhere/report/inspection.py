@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, assert_never
 
@@ -37,7 +37,9 @@ _BARS = 16
 
 @dataclass(frozen=True, eq=False)
 class InspectionRecord(Inspection, Headline):
-    """What `inspect --json` prints."""
+    """What `inspect --json` prints, with the sources of a run's schemes of your own by name."""
+
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def headline(inspection: Inspection) -> str:

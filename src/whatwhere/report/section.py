@@ -1,9 +1,10 @@
 """Sections: what every report is made of, whether it is shown in a terminal, on a page or in a file."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from whatwhere.escape import visible
 from whatwhere.records import MaybeNaN, Missing
 
 Shorten = Literal["first", "evenly", "never"]
@@ -80,6 +81,13 @@ class Section:
     title: str  # the heading
     parts: Sequence[Part]  # paragraphs, tables and charts, in the order of reading
     folded: bool = False  # whether a page hides all but the heading, which opens it
+
+
+def source_tables(sources: Mapping[str, str]) -> Iterator[Table]:
+    """Yield the source of each scheme of the caller's own, by line."""
+    for name, code in sources.items():
+        rows = [[str(n), visible(line)] for n, line in enumerate(code.expandtabs(4).split("\n"), start=1)]
+        yield Table(f"Source of {visible(name)}, which was compared", ("line", "source"), rows, shorten="never")
 
 
 def found_section(name: str, title: str, found: Any, write: Callable[[Any], Iterable[Part]]) -> Section:

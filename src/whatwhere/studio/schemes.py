@@ -15,7 +15,7 @@ from whatwhere.analysis.subject import Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted, visible
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.load_where import TOKENS, LoadedWhere, default_heads, fill_bias, load_where
+from whatwhere.models.load_where import TOKENS, LoadedWhere, default_heads, fill_bias, load_where, own_sources
 from whatwhere.models.model_text import token_factor
 from whatwhere.records import Missing
 from whatwhere.report.text import ranges
@@ -152,7 +152,9 @@ def scheme_of(
 
 
 def _loaded(session: Session, run: str | None) -> ShownScheme:
-    python = f"import whatwhere as ww\nwhere = ww.load_where(PATH{'' if run is None else f', run={run!r}'}).where"
+    own = "" if run is None else ", ".join(f"{name!r}: {name}" for name in own_sources(session.checkpoint, run))
+    source = f"ww.read(PATH, builds={{{own}}})" if own else "PATH"  # functions that the reader defines
+    python = f"import whatwhere as ww\nwhere = ww.load_where({source}{'' if run is None else f', run={run!r}'}).where"
     return ShownScheme(**vars(load_where(session.checkpoint, run)), python=python)
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from whatwhere.where.binding import Where
+    from whatwhere.where.catalogue import Build
 
 Layout = Literal["interleaved", "half"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
@@ -70,6 +71,7 @@ class Checkpoint:
         tensors: name -> Entry(name, shape, dtype, bytes, file); one that is stored in parts has one entry.
         adapter: "an adapter of" and the name of its base, for an adapter of PEFT; "" for a model.
         base: the folder of the base on which an adapter is read; None where that is not known.
+        builds: to be set for a comparison of schemes of your own, which files do not run: their functions, by name.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -88,6 +90,7 @@ class Checkpoint:
         self.tensors: Mapping[str, Entry] = MappingProxyType(contents.entries)
         self.adapter = contents.adapter
         self.base: Path | None = None
+        self.builds: Mapping[str, Build] = {}
         self._contents, self._part, self._like = contents, part, like
 
     @classmethod
@@ -171,7 +174,9 @@ class Checkpoint:
         entries = {short: replace(self.tensors[full], name=short) for short, full in own.items()}
         table, words = next((short for short in own if short.endswith(TABLE)), None), self.words
         contents = replace(self._contents, format="run", entries=entries, words=lambda: words, token_table=table)
-        return Checkpoint(self.path / name, contents)
+        checkpoint = Checkpoint(self.path / name, contents)
+        checkpoint.builds = self.builds
+        return checkpoint
 
     def array(self, name: str | None, rows: Rows = None) -> np.ndarray:
         """Read a tensor, or some of its rows, as a NumPy array.

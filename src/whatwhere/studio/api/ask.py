@@ -83,8 +83,9 @@ def answers(session: Session, *, text: str, positions: str = "", seeds: str = ME
     count = len(task_of(results).encode(text)[0])
     if count > MAX_TOKENS:
         raise TextError(f"the text has {count:,} tokens, but at most {MAX_TOKENS} can be shown: write less.")
-    usual = ask(results, text, seed=seed)
-    shown = usual if moved is None else ask(results, text, seed=seed, positions=moved)
+    builds = session.checkpoint.builds
+    usual = ask(results, text, seed=seed, builds=builds)
+    shown = usual if moved is None else ask(results, text, seed=seed, positions=moved, builds=builds)
     names = {(run.scheme, run.seed): run_name(run) for run in results.runs}
     asked: list[Answer | NoAnswer] = [*shown.answers, *shown.without]
     slots = [n for n, token in enumerate(shown.tokens) if token in _DIGITS]

@@ -4,17 +4,22 @@ rotary@theta=500000 is the entry rotary with theta=500000, rotary@512*3/none thr
 without positions.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from re import sub
-from types import MappingProxyType
+from inspect import getsource, signature
+from pathlib import Path
+from re import findall, sub
+from textwrap import dedent
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
+from whatwhere.initialization import seeded
 from whatwhere.where.attention import Sink
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entries import ENTRIES
@@ -44,6 +49,10 @@ COMPOSED = ("ssmax", "temperature")
 LAYER_OPTIONS = ("window", "chunk", "sink")
 """Options that are those of a layer, not of a scheme."""
 Scalar = bool | int | float | str
+Build = Callable[..., Where | Sequence[Where]]
+"""`build(dim, num_heads, max_length, **options)` -> the Where of all layers, or one for each layer."""
+Builds = Build | Mapping[str, Build] | None
+"""The function of a scheme of the caller's own, or those of a mixture by name."""
 
 
 def canonical_name(name: str) -> str:
@@ -58,6 +67,7 @@ def scheme(
     max_length: int,
     *,
     generator: torch.Generator | None = None,
+    builds: Mapping[str, Build] | None = None,
     **options: Any,
 ) -> Where:
     """Build a scheme by name, or a mixture such as "rotary+alibi" with one scheme at each door.
@@ -70,6 +80,8 @@ def scheme(
         max_length: rows of schemes that learn a table; the trained length of schemes that have one.
         generator: random generator for parameters, which are made on its device, in the order of the name; None is
             PyTorch's global random state.
+        builds: schemes of your own by name, functions `build(dim, num_heads, max_length, **options)` that return a
+            Where; they are called with PyTorch's global random state.
         options: further settings of the scheme, such as theta=500_000.0, not for mixtures; or of the layer: window=,
             chunk=, sink=True.
 
@@ -78,7 +90,8 @@ def scheme(
 
     Raises:
         UnknownScheme: If the catalogue has no such entry.
-        SettingError: If the scheme does not take these options, or two schemes of a mixture have the same door.
+        SettingError: If the scheme does not take these options, or two schemes of a mixture have the same door; or a
+            function of your own does not take the sizes, or returns something else.
 
     Examples:
         >>> scheme("rotary", dim=64, num_heads=4, max_length=128)
@@ -95,34 +108,93 @@ def scheme(
             f"options {sorted(options)} are ambiguous in the mixture {name!r}: build it with Where(...)."
         )
     parts, of_layer = [], {key: options.pop(key) for key in LAYER_OPTIONS if key in options}
+    own, built = builds or {}, dict[str, Any]()
     for part in names:
-        entry, own = _read_part(part, options, of_layer)
-        parts.append((part, _entry(entry), own))
-    built: dict[str, Any] = {}
+        entry, given = _read_part(part, options, of_layer)
+        parts.append((part, _own_entry(entry, own[entry]) if entry in own else _entry(entry), given))
     # A map that multiplies queries composes with one that rotates, which is built first.
-    for part, found, own in sorted(parts, key=lambda one: one[1].name in COMPOSED):
+    for part, found, given in sorted(parts, key=lambda one: one[1].name in COMPOSED):
         composed = {"then": built["query_key"]} if found.name in COMPOSED and "query_key" in built else {}
         try:
-            where = _built(found, (dim, num_heads, max_length), {**own, **composed}, generator)
+            where = _built(found, (dim, num_heads, max_length), {**given, **composed}, generator)
         except TypeError as error:
+            if found.name in own:
+                raise
             raise SettingError(f"{part!r} does not take these options: {error}.") from error
-        for door in ("input", "query_key", "score"):
-            if (scheme_there := getattr(where, door)) is None:
+        for place, attribute in _PLACES.items():
+            if (there := getattr(where, attribute)) is None:
                 continue
-            if door in built and not composed:
-                raise SettingError(f"the mixture {name!r} has two schemes at the door {door!r}; each door takes one.")
-            built[door] = scheme_there
-    sink = (
-        Sink(num_heads, device=None if generator is None else generator.device) if of_layer.pop("sink", None) else None
-    )
-    return Where(**built, **of_layer, sink=sink)
+            if (place in built and not composed) or place in of_layer:
+                two = f"schemes at the door {place!r}; each door" if attribute in _DOORS else f"{place}s; each layer"
+                raise SettingError(f"the mixture {name!r} has two {two} takes one.")
+            built[place] = there
+    if of_layer.pop("sink", None):
+        built["sink"] = Sink(num_heads, device=None if generator is None else generator.device)
+    return Where(**built, **of_layer)
+
+
+_DOORS = ("input", "query_key", "score")
+_PLACES = {place: place for place in (*_DOORS, "window", "sink")} | {"scale": "_own_scale"}
+"""What a Where is built from, and where it has it; entries of the catalogue have the doors alone."""
+
+
+def build_layers(
+    name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, builds: Mapping[str, Build] | None = None
+) -> list[Where]:
+    """Build the Where of each layer that a name such as "rotary*3/none" describes; parameters depend on the seed alone.
+
+    `builds` are schemes of the caller's own; the function of one may build several layers.
+    """
+    own, generator = builds or {}, torch.Generator().manual_seed(seed)
+    words = [(name, 1)] if name in own else [split_count(part) for part in name.split("/")]
+    layers: list[Where] = []
+    with seeded(seed):
+        for word, count in words:
+            if word in own:
+                layers += count * _build_own(word, own[word], dim, num_heads, max_length)
+            else:
+                layers += count * [scheme(word, dim, num_heads, max_length, generator=generator, builds=own)]
+    return layers
+
+
+def _build_own(name: str, build: Build, *sizes: int, **options: Any) -> list[Where]:
+    """Call a function of the caller's own; return the Where of each layer that it builds."""
+    try:
+        signature(build).bind(*sizes, **options)
+    except TypeError as problem:
+        call = f"{name}({', '.join(['dim', 'num_heads', 'max_length', *options])})"
+        raise SettingError(
+            f"the scheme {name!r} is built by {call}, but its function takes {signature(build)}: {problem}.\n"
+            f"Write it as def {call}: return whatwhere.Where(...)."
+        ) from None
+    built = build(*sizes, **options)
+    parts = [built] if isinstance(built, Where) else list(built) if isinstance(built, Sequence) else []
+    if not parts or not all(isinstance(part, Where) for part in parts):
+        raise SettingError(
+            f"the scheme {name!r} built {type(built).__name__}, but must build a Where, or a list of them.\n"
+            "Return whatwhere.Where(...) with the scheme in it."
+        )
+    return parts
+
+
+def _own_entry(name: str, build: Build) -> Scheme:
+    def build_one(*sizes: int, **options: Any) -> Where:
+        first, *more = _build_own(name, build, *sizes, **options)
+        if more:
+            raise SettingError(
+                f"{name!r} builds {1 + len(more)} layers, but has options, or is mixed with others in one layer.\n"
+                f"Mix whole layers, as in {name}/none."
+            )
+        return first
+
+    return Scheme(name=name, door=None, formula="", paper="", url="", year=0, used_by=(), build=build_one)
 
 
 def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: Any) -> Where:
     """Build a scheme whose parameters depend on the seed only."""
-    return scheme(
-        name, dim, num_heads, max_length, generator=torch.Generator().manual_seed(scheme_seed(seed)), **options
-    )
+    with seeded(scheme_seed(seed)):  # which schemes of the caller's own may sample with
+        generator = torch.Generator().manual_seed(scheme_seed(seed))
+        return scheme(name, dim, num_heads, max_length, generator=generator, **options)
 
 
 def scheme_seed(seed: int) -> int:
@@ -189,6 +261,11 @@ def split_layers(name: str) -> list[str]:
     return [part for one in name.split("/") for part, count in (split_count(one),) for _ in range(count)]
 
 
+def entry_names(name: str) -> set[str]:
+    """Return the entries of the layers and doors of a mixture, without options."""
+    return {split_options(door)[0] for part in split_layers(name) for door in part.split("+")}
+
+
 def split_count(part: str) -> tuple[str, int]:
     """Split a part of a mixture by layer into its scheme and the number of its layers."""
     scheme, star, count = part.partition("*")
@@ -231,3 +308,61 @@ def scalar_text(value: Scalar) -> str:
         return str(value).lower() if isinstance(value, bool) else value
     exact = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
     return repr(exact).replace("e+", "e")  # a plus joins schemes
+
+
+# Schemes of the caller's own: their source is kept as text, which nothing runs, and compared with what is passed again
+
+
+def require_builds(base: str, builds: Builds, sources: Mapping[str, str], results: Path) -> dict[str, Build]:
+    """Return the caller's own functions of a scheme; raise SettingError where one is not passed, or has changed."""
+    known = sources.keys() or (set(builds) if isinstance(builds, Mapping) else set()) or {base}
+    names = {base} & known or entry_names(base) & known or {base}
+    given = builds if isinstance(builds, Mapping) else {} if builds is None else dict.fromkeys(names, builds)
+    for name in sorted(names):
+        if name not in given:
+            raise SettingError(
+                f"the scheme {base!r} was built by a function of your own, which nothing runs unless it is passed: "
+                f"--module FILE.py:{name}.\nIn Python: load_model(results, run, build={{{name!r}: {name}}}), or set "
+                f"`builds` of whatwhere.read({str(results)!r}). Its source is kept as text in results.json."
+            )
+        if name in sources and code_lines(source_of(given[name])) != code_lines(sources[name]):
+            raise SettingError(
+                f"{name!r} is not what {results} was made with: the scheme has changed, or what it uses.\n"
+                "Pass the one whose source is kept in results.json, or compare again, into a new folder."
+            )
+    return {name: given[name] for name in names}
+
+
+def code_lines(source: str) -> list[str]:
+    """Return the lines of a source without empty ones and comments."""
+    return [line.rstrip() for line in source.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+
+
+def source_of(*built: object) -> str:
+    """Return the source of functions and classes, and of all of the caller's own that they name, as text."""
+    todo, found = list(built), dict[object, str]()
+    while todo:
+        each: Any = todo.pop()
+        each = each if isinstance(each, type | FunctionType) else type(each)
+        if each in found:
+            continue
+        try:
+            code = found[each] = dedent(getsource(each)).rstrip()
+        except (OSError, TypeError):  # typed into an interactive session
+            found[each] = f"{each.__qualname__}: its source is not known"
+            continue
+        scope = vars(sys.modules[each.__module__]) if each.__module__ in sys.modules else {}
+        for name in dict.fromkeys(findall(r"[^\W\d]\w*", code)):
+            value = scope.get(name)
+            if isinstance(value, type | FunctionType) and is_own(value.__module__):
+                todo.append(value)
+            elif isinstance(value, bool | int | float | str | tuple):
+                found[name] = f"{name} = {value!r}"
+    return "\n\n".join(found.values())
+
+
+def is_own(module: str) -> bool:
+    """Return whether a module is neither Python's, nor PyTorch's or ours, nor that of an installed package."""
+    top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None)
+    installed = {"site-packages", "dist-packages"} & {*Path(str(file)).parts}
+    return top == "__main__" or not (installed or top in {"whatwhere", "torch", *sys.stdlib_module_names})
