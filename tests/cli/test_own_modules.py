@@ -11,6 +11,7 @@ from whatwhere.comparison.experiment import Estimate
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
 from whatwhere.studio.export import render_page
+from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
 from ..comparison import own_decoder
@@ -21,9 +22,12 @@ import whatwhere as ww
 from whatwhere.comparison.tasks import Expressions
 
 def steep(dim, num_heads, max_length, by=1):
+    assert KINDS and SIZES and __file__
     return ww.Where(score=ww.ALiBi(num_heads, slopes=[by * (FIRST + head) for head in range(num_heads)]))
 
 FIRST = 1.0
+KINDS = (Expressions, object())
+SIZES = (True, ("a", 2.0))
 
 def rotary(dim, num_heads, max_length):
     return ww.Where()
@@ -74,6 +78,8 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
     assert first.record.request.modules == (f"{own}:steep", f"{own}:task")
     repeat = ("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b")
     assert f"runs only where you name it: --module {own}:steep --module {own}:task" in error_of(*repeat)
+    for some in (modules[:2], modules[2:], (*modules, "--module", f"{own}:few")):
+        assert "Name all of it, and nothing else" in error_of(*repeat, *some)
     assert not (tmp_path / "b").exists()
     assert whatwhere(*repeat, *modules, "--workers", "1").status == 0
     assert [run.losses for run in read_results(tmp_path / "b").runs] == [run.losses for run in first.runs]
@@ -87,7 +93,10 @@ def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Pat
     assert [run.base for run in results.runs] == ["none", "steep", "none/steep", "rotary+steep@by=2"]
     assert results.settings(results.runs[-1]).dim == 8
     source = results.record.sources["steep"]
-    assert source.endswith("FIRST = 1.0")  # what it reads is a part of it
+    # What it reads is a part of it, where that is written alike in every process.
+    assert source.endswith("SIZES = (True, ('a', 2.0))\n\nFIRST = 1.0")
+    assert "KINDS =" not in source
+    assert "__file__ =" not in source
     mixed, run = load_model(results, results.runs[-1], {"steep": load_own([module[1]]).schemes["steep"]}), "steep-0"
     assert mixed.wheres[0].score.slopes.tolist() == [2.0, 4.0]
     shown = json_of("inspect", tmp_path / "a", "--run", run, "--sections", "positions", *module)
@@ -101,6 +110,9 @@ def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Pat
     session.checkpoint.builds = load_own([module[1]]).schemes
     assert len(render_page(session)) > len(page) > 0
     assert source.splitlines()[0] in page
+    names = {"PATH": tmp_path / "a", "steep": session.checkpoint.builds["steep"]}
+    exec(scheme_of(session, run).python, names)
+    assert names["where"].score.slopes.tolist() == [1.0, 2.0]
     own.write_text("raise SystemExit('run unasked')\n" + FILE.replace("FIRST = 1.0", "FIRST = 2.0"))
     for words in (ask, (*encode[:-1], "none-0"), ("inspect", tmp_path / "a", "--run", run)):
         assert whatwhere(*words).status == 0
@@ -141,6 +153,9 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     assert "--module FILE.py:Decoder" in error_of("ask", tmp_path / "a", "Max(1,2)")
     faulty = ("--module", f"{tmp_path}/model_of_a_test.py:SeesLaterTokens")
     assert "sees later tokens" in error_of("compare", "none", *faulty, *SMALL, "--out", tmp_path / "c")
+    plain = tmp_path / "plain"
+    assert whatwhere("compare", "none", *SMALL, "--out", plain).status == 0
+    assert "without code of your own: leave --module out" in error_of("compare", "--repeat", plain, *module)
     assert "--module got two models" in error_of("compare", "none", *module, *faulty, "--out", tmp_path / "c")
 
 

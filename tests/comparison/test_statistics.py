@@ -194,6 +194,8 @@ def test_of_each_scheme_the_chosen_setting_is_compared(tmp_path: Path) -> None:
     assert (computed.family, computed.seeds_needed, computed.pairs[0].p_holm) == (1, 6, 2 / 2**6)
     assert differences(folder, against="alibi").against == "alibi@dim=16"
     assert read_results(of_settings(tmp_path / "b", "alibi")).against == "alibi@dim=16"
+    diverged = made_up.change(of_settings(tmp_path / "c", "alibi@tied"), lambda data: data.update(choices=[]))
+    assert read_results(diverged).against is None
     with pytest.raises(SettingError, match=r"'none@dim=16', or it is a setting that was not chosen\. It has: 'none', "):
         paired_differences(read_results(folder), 32, against="none@dim=16")
     # What is best at 32 of all settings is neither named as the best nor tested.

@@ -15,6 +15,7 @@ from whatwhere.comparison.answers import answered_at
 from whatwhere.comparison.model import token_table
 from whatwhere.comparison.results import ParameterCount, RunResult, SettingChoice
 from whatwhere.comparison.settings import INITS, Settings, make_settings, with_settings
+from whatwhere.comparison.statistics import paired_differences
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread
 from whatwhere.comparison.variants import FIXED, choose_settings, make_variants, read_name, write_name
@@ -174,6 +175,15 @@ def test_a_folder_is_extended_and_resumed_by_variants(results: Comparison, tmp_p
     assert (tmp_path / "a" / "models" / "none@dim=16-3.safetensors").is_file()
     assert more.record.command == f"whatwhere compare --repeat {tmp_path / 'a'}"
     assert (more.record.settings.dim, more.record.settings.steps, more.record.settings.trained) == (24, 3, (2, 3))
+
+
+def test_a_scheme_of_one_setting_is_compared_against_by_either_name(tmp_path: Path) -> None:
+    given = SMALL | {"steps": 1, "vary": {"dim": [16]}}
+    for name in ("none", "none@dim=16"):
+        found = compare(["none", "rotary"], out=tmp_path / "a", seeds=2, against=name, **given)
+        assert found.against == paired_differences(found, None).against == "none@dim=16"
+    with pytest.raises(ww.errors.SettingError, match=r"Pass one of: none, rotary\."):  # which of them is chosen later
+        compare(["none", "rotary"], out=tmp_path / "a", against="none@dim=16", **given | {"vary": {"dim": [16, 24]}})
 
 
 def ran(scheme: str, seed: int, loss: float | None, **varied: Any) -> RunResult:

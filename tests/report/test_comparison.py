@@ -363,6 +363,8 @@ def nested(data: dict[str, Any], *path: Any) -> Any:
         (lambda data: data.update(runs=[]), "in its summary or in its runs, but not in both"),
         (lambda data: data["summary"].update(other=data["summary"].pop("none")), "or in its runs, but not in both"),
         (lambda data: data["runs"].append(data["runs"][0]), "has the run 'none', seed 0, twice"),
+        (lambda data: data.update(choices=[{"scheme": "none", "chosen": "gone", "losses": {"none": 1.0}}]),
+         "has the setting 'gone' of a scheme, but no run of it"),
     ],
 )  # fmt: skip
 def test_damaged_results_are_refused(tmp_path: Path, how: Any, message: str) -> None:

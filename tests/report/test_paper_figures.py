@@ -21,7 +21,7 @@ from whatwhere.report.figures import draw, to_file
 from whatwhere.report.paper import write_figures
 from whatwhere.report.section import Chart, Series
 
-from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder
+from ..comparison.made_up import GROUPS, change, hostile_folder, made_up_folder
 from ..running import whatwhere
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -112,6 +112,11 @@ def test_each_series_of_the_legend_is_drawn(tmp_path: Path) -> None:
     assert [curve.name for curve in first.series if not curve.reference] == ["alibi", "none"]
     with pytest.raises(SettingError, match=r"has no scheme 'ropes'\. It has: 'none', 'sinusoidal'"):
         write_figures(results, tmp_path, ["svg"], schemes=["ropes"])
+    choices = [{"scheme": "requested", "chosen": "alibi", "losses": {"alibi": 0.5, "rotary": 1.0}}]
+    chosen = read_results(change(tmp_path, lambda data: data.update(choices=choices)))
+    written = [write_figures(chosen, tmp_path / name, ["svg"], schemes=[name]) for name in ("requested", "alibi")]
+    requested, alibi = ([(Path(each.folder) / file).read_bytes() for file in each.files] for each in written)
+    assert requested == alibi
 
 
 def test_a_curve_that_ends_early_has_a_ring_around_its_end() -> None:

@@ -10,11 +10,14 @@ import pytest
 from whatwhere.comparison.run import Job, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.errors import SettingError
+from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.studio import export
 from whatwhere.studio.api import about
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.session import Session
+from whatwhere.where.binding import Where
+
+from ..running import error_of
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def begun(results: Path, tmp_path: Path) -> Path:
     shutil.copy(results / "comparison.json", folder)
     shutil.copy(results / "runs" / "learned-1.json", folder / "runs")
 
-    def leave(step: int) -> None:
+    def leave(step: int, held_out: float | None) -> None:
         if step == 3:
             raise KeyboardInterrupt
 
@@ -49,8 +52,15 @@ def test_losses_are_shown_while_runs_train_and_results_when_they_end(begun: Path
     assert (other.scheme, other.steps, [step for step, _ in other.losses]) == ("none", 5, [1, 2])
     with pytest.raises(SettingError, match="is training"):
         export.render_page(session)
+    assert "is training: export its results when it ends" in error_of("studio", begun, "--export", begun / "a.html")
+    builds = session.checkpoint.builds = {"own": lambda dim, num_heads, max_length: Where()}
+    (begun / "results.json").write_text("{")
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"results\.json"):
+            api.training(session, {})
     shutil.copytree(results, begun, dirs_exist_ok=True)
     assert api.training(session, {}).finished
+    assert session.checkpoint.builds == builds
     assert next(iter(about(session, {}).views)) == "compare"
 
 

@@ -175,7 +175,7 @@ def compare(
 
     own = load_own(module or [])
     if repeat is not None:
-        requested, subject, tested, numbers, options = _repeated(repeat, schemes, own)
+        requested, subject, tested, numbers, options = _repeated(repeat, schemes, own, module or [])
     else:
         subject = task if own.task is None else own.task
         tested = None if lengths is None else whole_numbers("--lengths", lengths)
@@ -210,7 +210,7 @@ def compare(
     return None if torchrun_rank() else _shown(comparison, own.schemes)  # the first rank speaks for all
 
 
-def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own") -> tuple[Any, ...]:
+def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own", given: Sequence[str]) -> tuple[Any, ...]:
     """Return schemes, task, lengths, seeds and options of the comparison in a folder."""
     from whatwhere.comparison import read_results
     from whatwhere.comparison.model import with_builds
@@ -224,9 +224,11 @@ def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own") -> tuple[
         raise SettingError(f"{folder} was written by an earlier whatwhere. It was made by: {record.command}")
     if record.request.modules is None:
         raise SettingError(f"{folder} has a scheme, task or model of your own in no file: repeat it in Python.")
-    if record.request.modules and own == Own():
+    passed, needed = (sorted(each.rpartition(":")[2] for each in specs) for specs in (given, record.request.modules))
+    if passed != needed or (own.model is None) != (record.model is None):
         files = " --module ".join(("", *record.request.modules))
-        raise SettingError(f"{folder} was made with code of your own, which runs only where you name it:{files}")
+        how = f"with code of your own, which runs only where you name it:{files}\nName all of it, and nothing else."
+        raise SettingError(f"{folder} was made {how if files else 'without code of your own: leave --module out.'}")
     options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
     if own.task is not None:
         options.pop("trained")

@@ -67,12 +67,13 @@ def studio(
     As one file: whatwhere studio path/to/model --export model.html
     """
     from whatwhere.models.checkpoint import Checkpoint
+    from whatwhere.studio.session import Session, in_training
 
     builds = load_own(module or []).schemes
     if export is not None:
         if other is not None:
             raise SettingError("--export writes the page of one model; two are compared on the live page alone.")
-        opened = None if path is None else Checkpoint.open(path, allow_pickle=allow_pickle)
+        opened = None if path is None else in_training(path) or Checkpoint.open(path, allow_pickle=allow_pickle)
         if opened is not None:
             opened.builds = builds
         _export(opened, export, map_method, corpus, as_json=as_json)
@@ -82,7 +83,6 @@ def studio(
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
         raise MissingExtra(f"the studio needs {missing[0]}, which is not installed: pip install 'whatwhere[studio]'.")
     from whatwhere.studio.server import serve
-    from whatwhere.studio.session import Session
 
     with progress():
         session = Session.open(path, other, allow_pickle=allow_pickle, corpus=corpus)

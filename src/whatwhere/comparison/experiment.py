@@ -137,11 +137,12 @@ def compare(
         schemes, task, lengths, recipe, vary, files, tokenizer, model, settings, progress
     )
     crossed = values_of(vary)
-    requested = list(dict.fromkeys(scheme_of(name_of(plan.scheme), plan.varied, vary) for plan in plans))
-    # The settings of a single scheme are compared, and those that no other sequences are there to choose by.
-    if len(requested) == 1 or (len(plans) > len(requested) and not measure.validation_sets(subject, chosen)):
+    named = {scheme_of(name_of(plan.scheme), plan.varied, vary): plan.name for plan in plans}
+    requested = list(named)
+    # The settings of a single scheme are compared, and those that are not chosen by other sequences.
+    if len(requested) in (1, len(plans)) or not measure.validation_sets(subject, chosen):
         requested = [plan.name for plan in plans]
-    against = None if against is None else _chosen_before(against, requested)
+    against = None if against is None else _chosen_before(against, requested, named if len(named) == len(plans) else {})
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     owns = [rehearse(plan) for plan in plans]
@@ -205,9 +206,9 @@ def _modules(plans: Sequence[Job], others: Sequence[object]) -> tuple[str, ...] 
     return tuple(filter(None, modules)) if None not in modules else None
 
 
-def _chosen_before(against: str, names: Sequence[str]) -> str:
+def _chosen_before(against: str, names: Sequence[str], settled: Mapping[str, str]) -> str:
     """Return the name of the scheme that others are compared with; raise SettingError where it is not one of them."""
-    if (name := canonical_name(against)) not in names:
+    if (name := settled.get(canonical_name(against), canonical_name(against))) not in names:
         raise SettingError(f"against={against!r} is not a scheme of this comparison. Pass one of: {', '.join(names)}.")
     return name
 

@@ -160,9 +160,13 @@ class Comparison(Scored):
 
     @property
     def against(self) -> str | None:
-        """The scheme that all others are compared with, chosen before any run; None where all pairs are compared."""
+        """The scheme that all others are compared with, chosen before any run; None where all pairs are compared.
+
+        None too where its setting could not be chosen, for a training diverged.
+        """
         against = None if self.record.request is None else self.record.request.against
-        return None if against is None else self.compared.get(against, against)
+        name = self.compared.get(against or "", against)
+        return name if name in self.compared.values() else None
 
     @property
     def compared(self) -> Mapping[str, str]:
@@ -394,17 +398,14 @@ def read_results(folder: str | Path) -> Comparison:
     record = from_json(ComparisonRecord, read_json(path, RESULTS_SCHEMA), str(path))
     if not (record.summary and record.task.trained):
         raise ResultsError(f"{path} names no scheme or no trained length.\nRun the comparison again.")
-    if incomplete := sorted(record.summary.keys() ^ {run.scheme for run in record.runs}):
-        raise ResultsError(
-            f"{path} has the scheme {incomplete[0]!r} in its summary or in its runs, but not in both: it was changed.\n"
-            "Run the comparison again, into a new folder."
-        )
-    names = [(run.scheme, run.seed) for run in record.runs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ResultsError(
-            f"{path} has the run {twice[0]!r}, seed {twice[1]}, twice: it was changed.\n"
-            "Run the comparison again, into a new folder."
-        )
+    names, in_runs = [(run.scheme, run.seed) for run in record.runs], {run.scheme for run in record.runs}
+    incomplete = sorted(record.summary.keys() ^ in_runs)
+    faults = [f"the scheme {name!r} in its summary or in its runs, but not in both" for name in incomplete]
+    faults += [f"the run {name!r}, seed {seed}, twice" for name, seed in names if names.count((name, seed)) > 1]
+    chosen = {name for each in record.choices for name in (each.chosen, *each.losses)}
+    faults += [f"the setting {name!r} of a scheme, but no run of it" for name in sorted(chosen - in_runs)]
+    if faults:
+        raise ResultsError(f"{path} has {faults[0]}: it was changed.\nRun the comparison again, into a new folder.")
     return Comparison(folder, record)
 
 

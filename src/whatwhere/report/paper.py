@@ -14,7 +14,7 @@ from whatwhere.checks import require_choice
 from whatwhere.comparison.read import Comparison, Scored
 from whatwhere.comparison.results import ALL
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
-from whatwhere.errors import ResultsError
+from whatwhere.errors import ResultsError, SettingError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import summary
@@ -122,7 +122,7 @@ def write_figures(
         folder: where to write; it is made where it is missing.
         formats: "svg", "pdf", "png".
         width: in millimeters: 84 for a column, 174 for a page of two columns.
-        schemes: those that are drawn, in this order; None is all.
+        schemes: those that are drawn, in this order; None is all. A scheme of several settings is the chosen one.
         against: a scheme from which the paired differences of all others are drawn too; None is the one that was chosen
             when the comparison began, if any.
 
@@ -133,7 +133,7 @@ def write_figures(
     """
     for each in formats:
         require_choice("figures", "format", each, FIGURE_FORMATS)
-    schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
+    schemes = None if schemes is None else [_drawn(results, scheme) for scheme in schemes]
     drawn = list(figures(results, schemes))
     drawn += held_out_figure(results) if isinstance(results, Comparison) else ()
     if (reference := against or results.against) and (change := differences_figure(results, reference, schemes)):
@@ -141,6 +141,13 @@ def write_figures(
     return _write_files(
         folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
     )
+
+
+def _drawn(results: Scored, scheme: str) -> str:
+    try:
+        return results.find_scheme(scheme)
+    except SettingError:  # as it was requested, before its setting was chosen
+        return results.find_scheme(scheme, compared=True)
 
 
 def _write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str = "") -> WrittenFiles:

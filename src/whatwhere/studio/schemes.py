@@ -153,8 +153,9 @@ def scheme_of(
 
 def _loaded(session: Session, run: str | None) -> ShownScheme:
     own = "" if run is None else ", ".join(f"{name!r}: {name}" for name in own_sources(session.checkpoint, run))
-    source = f"ww.read(PATH, builds={{{own}}})" if own else "PATH"  # functions that the reader defines
-    python = f"import whatwhere as ww\nwhere = ww.load_where({source}{'' if run is None else f', run={run!r}'}).where"
+    model = f"model = ww.read(PATH)\nmodel.builds = {{{own}}}\n" if own else ""  # functions that the reader defines
+    source = f"{'model' if own else 'PATH'}{'' if run is None else f', run={run!r}'}"
+    python = f"import whatwhere as ww\n{model}where = ww.load_where({source}).where"
     return ShownScheme(**vars(load_where(session.checkpoint, run)), python=python)
 
 

@@ -66,9 +66,6 @@ class Session:
     """
 
     def __init__(self, checkpoint: Checkpoint, corpus: "Corpus | None" = None, other: Checkpoint | None = None) -> None:
-        self._open(checkpoint, corpus, other)
-
-    def _open(self, checkpoint: Checkpoint, corpus: "Corpus | None", other: Checkpoint | None) -> None:
         self.checkpoint, self.corpus, self.other = checkpoint, corpus, other
         named: dict[str, Kind] = {"results": "results", "training": "training", "fresh": "fresh"}
         self.kind: Kind = named.get(checkpoint.format, "checkpoint")
@@ -96,8 +93,9 @@ class Session:
         """Go over to the results of the comparison that was training, if it has ended; return whether they are open."""
         path = self.checkpoint.path
         if self.kind == "training" and (path / RESULTS).is_file():
-            vars(self).clear()
-            self._open(Checkpoint.open(path), None, None)
+            results = Checkpoint.open(path)
+            results.builds = self.checkpoint.builds
+            self.__dict__ = vars(Session(results, self.corpus, self.other))  # at once, for other threads read it
         return self.kind == "results"
 
     def once(self, key: Hashable, make: Callable[[], Value], most: int | None = None) -> Value:

@@ -356,9 +356,14 @@ def source_of(*built: object) -> str:
             value = scope.get(name)
             if isinstance(value, type | FunctionType) and is_own(value.__module__):
                 todo.append(value)
-            elif isinstance(value, bool | int | float | str | tuple):
+            elif not name.startswith("__") and _is_plain(value):
                 found[name] = f"{name} = {value!r}"
     return "\n\n".join(found.values())
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is written alike in every process: a number, a text, or a tuple of these."""
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, bool | int | float | str)
 
 
 def is_own(module: str) -> bool:
