@@ -41,6 +41,15 @@ def test_arguments(name: str) -> None:
         call(misspelled=1)
 
 
+def test_a_scheme_that_takes_any_argument_gets_it() -> None:
+    class Mine(ww.Sinusoidal):
+        def __init__(self, dim: int, **settings: int) -> None:
+            super().__init__(dim)
+            self.settings = settings
+
+    assert Mine(8, max_len=5).settings == {"max_len": 5}
+
+
 @pytest.mark.parametrize(
     ("name", "way"),
     [

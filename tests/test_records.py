@@ -88,7 +88,7 @@ def test_results_evidence_and_golden_vectors_of_the_versions_before_are_read(tmp
 
 
 EARLIER = {
-    "comparison.json": "read",
+    "comparison.json": "refused",
     "a finished run": "refused",
     "a tokenized text, .json": "read",  # it is made again
     "a pointer to a file at huggingface.co": "refused",

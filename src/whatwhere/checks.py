@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from numbers import Real
 from typing import ParamSpec, TypeVar
 
@@ -54,7 +54,10 @@ _INSTEAD_OF_SETTINGS = {
 
 def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
     """Make a method raise SettingError for an argument of other libraries, with what to pass or to do here."""
-    known = frozenset(signature(call).parameters)
+    parameters = signature(call).parameters
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+        return call  # which may take any name
+    known = frozenset(parameters)
 
     @wraps(call)
     def checked(*given: P.args, **settings: P.kwargs) -> R:

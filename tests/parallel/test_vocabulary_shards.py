@@ -91,6 +91,11 @@ def looked_up() -> list[Any]:
         weight: Any = tokens.weight.grad
         weight = weight.full_tensor() if isinstance(tokens, VocabularyShards) else weight
         both.append((rows.detach(), logits.detach(), rows.grad, weight))
+    narrow = ww.FactorizedEmbedding(97, 3, DIM)
+    narrow.reset_parameters(torch.Generator().manual_seed(0))
+    both[0] += (narrow.readout(both[0][0]).detach(),)
+    shard_vocabulary(narrow.tokens, mesh_of_all())
+    both[1] += (narrow.readout(both[0][0]).full_tensor().detach(),)
 
     def loss_at_zero(targets: Tensor) -> Tensor:
         return vocabulary_cross_entropy(shards.readout(torch.zeros(len(targets), DIM)), targets)

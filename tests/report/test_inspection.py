@@ -196,7 +196,7 @@ def test_the_command_prints_json(hostile: Path) -> None:
     assert status == 0
     data = json.loads(out)
     result = inspect(hostile, ["sizes", "norms"], seed=3)
-    assert data == {"headline": headline(result)} | to_json(result)
+    assert data == {"headline": headline(result), "sources": {}} | to_json(result)
     assert next(iter(data)) == "headline"
     assert [name for name in SECTIONS if data[name] is not None] == ["sizes", "norms"]
     assert (data["seed"], data["shape"], data["norms"]["rows"]) == (3, [400, 256], 400)

@@ -653,3 +653,29 @@ def test_copies_are_caches_of_their_own(copied: Callable[[ww.KVCache], ww.KVCach
     held = third.k.clone()
     put(cache.crop(1), raw(3, seed=5))
     assert torch.equal(third.k, held)
+
+
+def test_nothing_has_changed_where_a_map_cannot_move() -> None:
+    cache = filled(ww.Where(Scaled()), raw())
+    before = cache.k.clone()
+    with pytest.raises(SettingError, match="Scaled has no rerotate"):
+        cache.drop(1, 3)
+    assert torch.equal(cache.k, before)
+
+
+def test_a_cache_is_pasted_into_itself_and_may_begin_with_nothing() -> None:
+    where, text = ww.Where(ww.Rotary(HEAD_DIM, scaling=ww.scaling.DynamicNTK(2.0, 8))), raw(4)
+    cache = filled(where, text)
+    assert cache.paste(cache).regime(40).k.shape[2] == 8
+    empty = where.cache(capacity=8)
+    empty.append(ww.positions(0), text.k[:, :, :0], text.v[:, :, :0])
+    put(empty, text)
+    assert torch.equal(empty.k, filled(where, text).k)
+
+
+def test_pasted_keys_have_the_dtype_of_those_that_are_there() -> None:
+    where, text = ww.Where(ww.Rotary(HEAD_DIM)), raw(4)
+    cache, other = where.cache(), where.cache()
+    cache.append(4, text.k, text.v.bfloat16())
+    other.append(4, text.k.bfloat16(), text.v.bfloat16())
+    assert cache.paste(other).k.dtype == torch.float32

@@ -364,11 +364,11 @@ class Own:
 
 def load_own(modules: Sequence[str]) -> Own:
     """Import the files of --module, and sort what they hold: schemes, a task, a model."""
-    from whatwhere.comparison.own_model import is_model_builder
-    from whatwhere.comparison.tasks import is_task
-
     own = Own()
     for spec in modules:
+        from whatwhere.comparison.own_model import is_model_builder  # here, since a file is inspected without PyTorch
+        from whatwhere.comparison.tasks import is_task
+
         name, loaded = _loaded(spec)
         if (kind := "task" if is_task(loaded) else "model" if is_model_builder(loaded) else None) is not None:
             if getattr(own, kind) is not None:

@@ -455,7 +455,8 @@ def note_labels(model: Any, args: Any, others: dict[str, Any]) -> None:
 
 def causal_loss(logits: Tensor, labels: Tensor, vocab_size: int, *args: Any, **others: Any) -> Tensor:
     """Compute transformers' ForCausalLMLoss, in parts where logits are deferred, and nothing else was done to them."""
-    if isinstance(logits, DeferredLogits) and logits.shape[-1] == vocab_size:
+    # Logits that were read may have been written to, as Chameleon does.
+    if isinstance(logits, DeferredLogits) and logits.logits is None and logits.shape[-1] == vocab_size:
         return _deferred_loss(logits, labels, *args, **others)
     from transformers.loss.loss_utils import ForCausalLMLoss  # a graph is not broken by it, as by import_module
 
@@ -474,9 +475,12 @@ def _deferred_loss(
     if shift_labels is None:
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     targets, hidden = shift_labels.to(logits.device).flatten(), logits.hidden.flatten(0, -2)
-    hidden, head = hidden if logits.scale == 1 else hidden * logits.scale, logits.head
+    head = logits.head
+    bias = head.bias
+    if logits.scale != 1:
+        hidden, bias = hidden * logits.scale, bias if bias is None else bias * logits.scale
     how: Reduction = "mean" if num_items_in_batch is None else "sum"
     total = linear_cross_entropy(
-        hidden, head.weight, targets, head.bias, ignore_index=ignore_index, reduction=how, softcap=logits.softcap
+        hidden, head.weight, targets, bias, ignore_index=ignore_index, reduction=how, softcap=logits.softcap
     )
     return total if num_items_in_batch is None else total / torch.as_tensor(num_items_in_batch, device=total.device)

@@ -13,7 +13,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import reset_linear
 from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
-from whatwhere.what.loss import OutputProjection, Projection, require_dim
+from whatwhere.what.loss import OutputProjection, Projection, forward_method, require_dim
 
 
 @final
@@ -73,6 +73,12 @@ class FactorizedEmbedding(OutputProjection, nn.Module):
         """Look up the row of each id and project it; TokenError as TokenEmbedding."""
         x: Tensor = self.projection(self.tokens(ids))
         return x
+
+    @forward_method
+    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Compute logits from both factors, also of vocabulary shards; ShapeError if vectors have another dim."""
+        require_dim(hidden, self.projection.out_features)
+        return self.tokens.readout(hidden @ self.projection.weight)
 
     def _project(self, hidden: Float[Tensor, "*shape dim"], ids: Tensor | None = None) -> Projection:
         require_dim(hidden, self.projection.out_features)

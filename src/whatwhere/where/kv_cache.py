@@ -321,8 +321,10 @@ class KVCache:
             return self
         moves = _closed_up(self.positions, a, b)
         slots = torch.arange(self.tokens, device=self.positions.device)
-        p = self._keep(torch.cat([slots[:a], slots[b:]])[None]).positions
-        return self._move(_moved(p, *moves, p.known_starts() if p.is_part else None))
+        other = self._alike()  # so that nothing has changed where a map refuses to move
+        p = other._keep(torch.cat([slots[:a], slots[b:]])[None]).positions
+        vars(self).update(vars(other._move(_moved(p, *moves, p.known_starts() if p.is_part else None))))
+        return self
 
     def paste(self, other: "KVCache", at: int | Integer[Tensor, " batch"] | None = None) -> "KVCache":
         """Append the keys and values of another cache of this layer, at other positions than they were mapped at.
@@ -349,11 +351,11 @@ class KVCache:
         moved = other.fork([0] * rows if other._batch == 1 else None)._move(new)
         tensors = {name: moved._of(name) for name in moved._held}
         if self.keys_dtype is None:
-            tensors["k"] = moved.k
+            tensors["k"] = moved._of("k").to(self._held["k"].dtype) if self._held else moved.k
         forgotten = self.tokens + other.least if other.least else self.least
         self.append(new, **tensors)
-        if other._lengths is not None:
-            self._lengths = _joined(before, other._lengths)
+        if moved._lengths is not None:  # not the other's, which may be this cache itself
+            self._lengths = _joined(before, moved._lengths)
         self.least = forgotten
         self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
         return self
@@ -445,7 +447,7 @@ class KVCache:
             return
         # What was made under inference_mode may not be written to without it.
         inferring = torch.is_inference_mode_enabled()
-        if after > self._room or any(inferring < x.is_inference() for x in held.values()):
+        if not held or after > self._room or any(inferring < x.is_inference() for x in held.values()):
             self._room = max(self.capacity, after * 3 // 2 + 16 if before else after)
             for name, x in tensors.items():
                 larger = x.new_empty(*x.shape[:2], self._room, *x.shape[3:])

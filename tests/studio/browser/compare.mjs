@@ -19,7 +19,7 @@ async function overprinted(context, svg) {
 const textsOf = (svg) => [...svg.matchAll(/<text[^>]*>([^<]*)/g)].map((match) => match[1]);
 
 await used("#/compare", given.ready, async (page, result, context) => {
-  result.titles = await page.locator("figure h3").allInnerTexts();
+  result.titles = await page.locator("figure h3").allTextContents(); // some are folded
   if (await page.locator(".difference").count()) {
     result.paragraphs = await page.locator(".difference > p, .beside > p").allTextContents();
     const moved = figureOf(page, "Tokens that moved most").first();

@@ -139,7 +139,8 @@ export function Menu<Row>({ title, columns, rows, svg }: MenuProps<Row>) {
     ["CSV", `Save ${title} as CSV`, numbers],
   ];
   const leave = ({ relatedTarget }: FocusEvent) => {
-    if (!menu.current!.contains(relatedTarget as Node | null)) menu.current!.open = false;
+    // The menu may be gone, with its view.
+    if (menu.current && !menu.current.contains(relatedTarget as Node | null)) menu.current.open = false;
   };
   return (
     <details class="save" ref={menu} onFocusOut={leave}>
