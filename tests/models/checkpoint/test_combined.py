@@ -1,6 +1,7 @@
 """Tensors that are stored in parts: quantized tables, adapters of PEFT, shared rows of model2vec; read or refused."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -395,7 +396,18 @@ def test_a_tied_table_that_is_changed_for_reading_alone_is_no_output_projection(
         ({"kind": "LoHaConfig", "target_modules": ["lm_head"]}, {}, "hada_w1_a"),
         ({"r": 4}, None, "adapter_config"),
         ({"r": 4}, {"r": 5}, "its configuration"),
-        ({"kind": "TrainableTokensConfig", "token_indices": [6, 0]}, {"token_indices": [6, 7]}, "its configuration"),
+        *(
+            ({"kind": "TrainableTokensConfig", "token_indices": [6, 0]}, {"token_indices": ids}, "its configuration")
+            for ids in ([6, 7], [], {"embed_tokens": [6, 0]}, [True, 0])
+        ),
+        *(({}, {"lora_alpha": alpha}, "its configuration") for alpha in (10**400, float("nan"), 1e60, True)),
+        ({"r": 1}, {"r": True}, "its configuration"),
+        *(
+            ({"target_modules": ["lm_head"], "r": 2, "init_lora_weights": start}, {}, f"'{start}', by which")
+            for start in ("pissa", "pissa_niter_4", "olora")
+        ),
+        ({"target_modules": ["lm_head"]}, {"init_lora_weights": "loftq"}, "'loftq'"),
+        ({"target_modules": ["lm_head"]}, {"init_lora_weights": "lora_ga"}, "'lora_ga'"),
     ],
 )
 def test_adapters_that_are_not_understood_are_refused(
@@ -410,7 +422,27 @@ def test_adapters_that_are_not_understood_are_refused(
         file.write_text(json.dumps(json.loads(file.read_text()) | change))
     checkpoint = ww.read(path, base=tmp_path / "base")
     with pytest.raises(CheckpointError, match=why):
-        checkpoint.array("lm_head.weight" if "LoHa" in str(settings) else "model.embed_tokens.weight")
+        checkpoint.array("lm_head.weight" if "lm_head" in str(settings) else "model.embed_tokens.weight")
+
+
+@pytest.mark.parametrize(
+    ("target", "start"),
+    [("embed_tokens", "pissa"), ("embed_tokens", "OLoRA"), *(("lm_head", s) for s in ("mica", "Gaussian", False))],
+)
+def test_starts_of_lora_that_leave_the_base_are_read(tmp_path: Path, target: str, start: str | bool) -> None:
+    model, path = adapted(tmp_path, target_modules=[target], r=2, init_lora_weights=start)
+    checkpoint = ww.read(path)
+    for name, module in (("model.embed_tokens", model.get_input_embeddings()), ("lm_head", model.lm_head)):
+        rows = module(torch.arange(ROWS) if "embed" in name else torch.eye(8)).detach()
+        assert_allclose(checkpoint.array(f"{name}.weight"), rows if "embed" in name else rows.T, rtol=1e-5, atol=1e-5)
+
+
+def test_a_base_that_lora_changed_is_read_where_it_is_saved(tmp_path: Path) -> None:
+    model, path = adapted(tmp_path, target_modules=["lm_head"], r=2, init_lora_weights="pissa")
+    tensors = {name: one.contiguous().clone() for name, one in model.state_dict().items()}
+    save_file(tensors, path / "adapter_model.safetensors")
+    logits = model.lm_head(torch.eye(8)).T.detach()
+    assert_allclose(ww.read(path).array("lm_head.weight"), logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -444,3 +476,69 @@ def test_what_is_no_base_is_refused(tmp_path: Path) -> None:
     for adapter, base, message in ((path, path, "no adapter can be read on it"), (other, path, "not an adapter")):
         with pytest.raises(CheckpointError, match=message):
             ww.read(adapter, base=base)
+
+
+def stating(path: Path, base: str, rows: int = 1, **settings: Any) -> Path:
+    """Write an adapter of trained rows that states its base."""
+    path.mkdir(parents=True)
+    save_file({"base_model.model.wte.token_adapter.trainable_tokens_delta": torch.ones(rows, 8)},
+              path / "adapter_model.safetensors")  # fmt: skip
+    known = {"peft_type": "TRAINABLE_TOKENS", "token_indices": [1], "base_model_name_or_path": base, **settings}
+    (path / "adapter_config.json").write_text(json.dumps(known))
+    return path
+
+
+@pytest.mark.parametrize(
+    "base",
+    ["empty", "pickles", "adapter", "model", ".", "..", "x" * 300, "closed/base", "a\0b", "//host/base", "\\\\host"],
+)
+def test_a_folder_found_unasked_that_is_no_base_leaves_the_adapter_alone(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("empty", "pickles", "closed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pickles" / "pytorch_model.bin").write_bytes(b"PK")
+    stating(tmp_path / "adapter", "")
+    folder(tmp_path / "model", {"other.weight": torch.ones(ROWS, 8)})
+    asked: list[str] = []
+    stat = os.stat
+
+    def refused(path: Any, **settings: Any) -> os.stat_result:
+        asked.append(str(path))
+        if "closed" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **settings)
+
+    own = stating(tmp_path / "own", base)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "stat", refused)
+    checkpoint = Checkpoint.open(own)
+    assert checkpoint.base is None
+    assert not any("host" in each for each in asked)
+    if base in ("empty", "model"):
+        with pytest.raises(CheckpointError):
+            Checkpoint.open(own, base=tmp_path / base)
+
+
+def test_the_cache_comes_before_a_folder_of_the_same_last_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache has two revisions, of which an adapter may name one."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    cache = tmp_path / "hub" / "models--someone--base"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "snapshots").mkdir()
+    for revision, commit in (("main", "a" * 40), ("v2", "b" * 40)):
+        (cache / "refs" / revision).write_text(commit)
+        folder(cache / "snapshots" / commit, {"wte.weight": torch.ones(ROWS, 8)})
+    folder(tmp_path / "base", {"wte.weight": torch.ones(ROWS, 8)})
+    for name, settings, right in (
+        ("one", {}, cache / "snapshots" / ("a" * 40)), ("two", {"revision": "v2"}, cache / "snapshots" / ("b" * 40)),
+        ("three", {"revision": "v3"}, tmp_path / "base"),
+    ):  # fmt: skip
+        assert Checkpoint.open(stating(tmp_path / name, "someone/base", **settings)).base == right
+
+
+def test_no_trained_rows_are_refused(tmp_path: Path) -> None:
+    base = folder(tmp_path / "base", {"wte.weight": torch.ones(ROWS, 8)})
+    adapter = stating(tmp_path / "adapter", str(base), rows=0, token_indices=[])
+    with pytest.raises(CheckpointError, match="its configuration do not fit"):
+        Checkpoint.open(adapter).array("wte.weight")

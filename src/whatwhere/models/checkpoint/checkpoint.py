@@ -1,10 +1,13 @@
 """Checkpoints of any format: the format is detected, headers are read on opening, tensors on request."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import prod
+from os.path import isdir
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, final
@@ -29,6 +32,7 @@ from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_un
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, find_token_tables, has_head, stated_tie
 from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import learned_offset, nested_text
 from whatwhere.models.configuration.read import from_huggingface
 
@@ -108,7 +112,7 @@ class Checkpoint:
         Args:
             path: of a file or folder, or a name at huggingface.co, such as openai-community/gpt2@main.
             base: of an adapter of PEFT: its base, likewise. None is the one that its configuration states, where that
-                is a folder here, beside it, or in the cache of Hugging Face; "" opens the adapter alone.
+                is a folder here, in the cache of Hugging Face, or beside it; "" opens the adapter alone.
             allow_pickle: read pickles too, by torch.load(weights_only=True, mmap=True). Pass True only if you trust the
                 author.
             part, like: of the `description`, as in `from_huggingface`.
@@ -127,9 +131,14 @@ class Checkpoint:
             if contents.format in _FORMATS:
                 contents = model2vec(quantized(contents))
                 if (settings := adapter_settings(contents, path)) is not None:
-                    at = _base_beside(path, stated_base(settings)) if base is None else base
-                    below = cls.open(at, base="", allow_pickle=allow_pickle) if at else None
-                    contents = adapted(contents, settings, *(() if below is None else below._as_base()))
+                    own: Iterable[str | Path] = [base] if base else []
+                    for at in _bases_beside(path, settings) if base is None else own:
+                        with suppress(*(() if base else (CheckpointError,))):  # the user named no folder
+                            found = cls.open(at, base="", allow_pickle=allow_pickle)
+                            contents, below = adapted(contents, settings, *found._as_base()), found
+                            break
+                    else:
+                        contents = adapted(contents, settings)
             if base and not contents.adapter:
                 raise CheckpointError(f"{path} is a model, not an adapter, so it has no base.\nLeave the base out.")
         except OSError as problem:  # of folders; File raises CheckpointError by itself
@@ -428,8 +437,14 @@ class Checkpoint:
             return None
 
 
-def _base_beside(path: Path, stated: str) -> Path | None:
-    """Return the folder of the base that an adapter states: a file sends no request to huggingface.co by naming one."""
+def _bases_beside(path: Path, settings: Json) -> Iterator[Path]:
+    """Yield folders that may be the base that an adapter states, to which a file sends no request by naming one."""
+    stated, revision = stated_base(settings), settings.get("revision")
+    if not stated or re.match(r"[/\\]{2}", stated):  # which Windows asks of the network
+        return
     folder = path.absolute() if path.is_dir() else path.absolute().parent
-    places = (Path(stated), folder / stated, folder.parent / Path(stated).name, locate(stated, online=False))
-    return next((each for each in places if stated and each.is_dir() and not each.samefile(folder)), None)
+    places = [Path(stated), folder / stated]
+    with suppress(OSError):  # it cannot be looked at, which isdir does not raise
+        places.append(locate(f"{stated}@{revision}" if revision else stated, online=False))
+    places += [folder.parent / name for name in Path(stated).parts[-1:] if name != ".."]
+    yield from (each for each in places if isdir(each) and not each.samefile(folder))  # noqa: PTH112

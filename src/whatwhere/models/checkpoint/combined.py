@@ -44,6 +44,9 @@ _OTHER_RULES = (
     "monteclora_config", "fan_in_fan_out", "layer_replication",
 )  # fmt: skip
 """Settings of LoRA that change its rule."""
+_KEEP_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva", "mica")
+_KEEP_EMBEDDING = ("pissa", "olora", "corda", "lora_ga")
+"""Values of init_lora_weights that leave the base as it is, and those that do so in an embedding alone."""
 
 
 class Unread(Exception):
@@ -275,6 +278,10 @@ def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Js
 
 def _added(module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
     scaling = _scaling(module, a, settings, embedding)
+    start = str(settings.get("init_lora_weights", True)).lower()
+    kept = start in _KEEP_BASE or (embedding and start.startswith(_KEEP_EMBEDDING))
+    if not kept and not _BASE.match(base.name):  # a base that is saved with the adapter is the changed one
+        raise Unread(f"is changed by LoRA with init_lora_weights={start[:40]!r}, by which PEFT changes its base too")
     rank = a.shape[0] if a.shape else 0
     rows, dim = base.shape
     if (a.shape, b.shape) != (((rank, rows), (dim, rank)) if embedding else ((rank, dim), (rows, rank))) or not rank:
@@ -304,7 +311,7 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
     if kind != "LORA" or other:
         raise Unread(f"is changed by {other[0] if other else kind} of PEFT, whose rule is not known here")
     patterns = settings.get("alpha_pattern") or {}
-    alpha = settings.get("lora_alpha")
+    alpha: Any = settings.get("lora_alpha")
     path = module.removeprefix(_PREFIX)
     for pattern, value in patterns.items() if isinstance(patterns, Mapping) else ():
         # In PEFT it is a regular expression, which a hostile file could make endless.
@@ -315,19 +322,22 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
             alpha = value
             break
     stated = settings.get("r")
-    if not isinstance(alpha, int | float) or not rank or (stated != rank and not settings.get("rank_pattern")):
-        raise Unread(f"has LoRA of rank {rank}, but its configuration states r={stated!r} and lora_alpha={alpha!r}")
+    numbers = isinstance(alpha, int | float) and not any(isinstance(one, bool) for one in (alpha, stated))
+    if not (numbers and abs(alpha) < 1e30 and rank and (stated == rank or settings.get("rank_pattern"))):
+        given = f"r={repr(stated)[:40]} and lora_alpha={repr(alpha)[:40]}"
+        raise Unread(f"has LoRA of rank {rank}, but its configuration states {given}")
     return np.float32(alpha / (rank**0.5 if settings.get("use_rslora") else rank))
 
 
 def _replaced(module: str, base: Entry, new: Entry, settings: Json) -> Change:
-    ids: Any = settings.get("token_indices", settings.get("trainable_token_indices"))
-    if isinstance(ids, Mapping):
+    named = settings.get("trainable_token_indices")
+    ids: Any = settings.get("token_indices", named)
+    if ids is named and isinstance(named, Mapping):
         path = module.removeprefix(_PREFIX)
-        ids = next((own for name, own in ids.items() if path == name or path.endswith(f".{name}")), None)
+        ids = next((own for name, own in named.items() if path == name or path.endswith(f".{name}")), None)
         # A tied output projection has the rows of the table.
-        ids = ids or next(iter(settings["trainable_token_indices"].values()), None)
-    known = isinstance(ids, list) and all(is_whole_number(n) and n < base.shape[0] for n in ids)
+        ids = next(iter(named.values()), None) if ids is None else ids
+    known = isinstance(ids, list) and bool(ids) and all(is_whole_number(n) and n < base.shape[0] for n in ids)
     if not known or new.shape != (len(ids), base.shape[1]) or len(set(ids)) < len(ids):
         raise Unread(f"has {new.shape} trained rows, to which the token indices of its configuration do not fit")
     at = np.argsort(np.array(ids, np.int64))
