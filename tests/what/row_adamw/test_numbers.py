@@ -151,6 +151,13 @@ def test_a_schedule_of_the_betas_too():
     assert 0 < ours < dense
 
 
+def test_a_learning_rate_that_falls_to_zero():
+    race = Race(0.02 * sampled(V, D), lambda optimizer: lr_scheduler.StepLR(optimizer, 30, gamma=0.0), lr=1e-3)
+    race.run(120)
+    ours, dense = race.errors()
+    assert 0 < ours < dense
+
+
 @pytest.mark.parametrize("changes", [{"eps": 1e-3}, {"eps": 0.1}, {"weight_decay": 0.9}, {"betas": (0.5, 0.9)}])
 def test_settings_may_change_between_steps(changes):
     race = Race(0.02 * sampled(V, D), lr=1e-3)
