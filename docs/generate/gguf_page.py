@@ -67,13 +67,10 @@ What is known of the files, and what is not:
 
 
 def _row(name: str, architecture: Architecture) -> str:
-    windowed = "attention.sliding_window" in architecture.keys
-    types = [f"`{architecture.model_type}`"]
+    types = [f"`{architecture.type}`"]
     if architecture.windowed_type is not None:
         types.append(f"`{architecture.windowed_type}` with a window")
-    windows = "by layer" if architecture.pattern else "in all layers" if windowed else ""
-    if architecture.model_type == "llama4_text":
-        windows = "chunks of 8,192, by layer"
+    windows = "chunks of 8,192, by layer" if architecture.type == "llama4_text" else architecture.windows or ""
     return f"| `{name}` | {', '.join(types)} | {_PAIRS[architecture.pairs]} | {windows} |\n"
 
 

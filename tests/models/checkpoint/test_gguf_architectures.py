@@ -484,6 +484,8 @@ REFUSED: list[tuple[Any, ...]] = [
     ("llama", {**ROPE, "attention.head_count": [4, 2] * 4}, "num_attention_heads"),
     ("lfm2", {"attention.head_count_kv": [0, 2, 0, 1, 0, 2, 0, 2]}, "num_key_value_heads"),
     ("gpt2", {"attention.head_count_kv": 2}),
+    ("gptneox", {"attention.head_count_kv": 2}),
+    ("gpt2", {"attention.key_length": 8}, "head_dim"),
     ("qwen2vl", {**ROPE, "rope.dimension_sections": [2, 2, 2, 2]}, "mrope_section"),
     ("qwen2", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}),
     ("modern-bert", {"rope.freq_base": THETA}, "local_attention"),

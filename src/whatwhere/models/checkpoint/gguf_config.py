@@ -9,9 +9,9 @@ from math import inf, isclose, log, pi
 from typing import Any
 
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, WINDOW, names_of
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.configuration.model_types import MAX_LAYERS
+from whatwhere.models.configuration.model_types import MAX_LAYERS, find_model_type
 
 Settings = dict[str, Any]
 Found = tuple[Settings, tuple[str, ...]]
@@ -19,7 +19,7 @@ Found = tuple[Settings, tuple[str, ...]]
 
 _HEADS, _KV, _KEY_LENGTH = "attention.head_count", "attention.head_count_kv", "attention.key_length"
 _MLA, _SWA, _SHARED = "attention.key_length_mla", "attention.key_length_swa", "attention.shared_kv_layers"
-_WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+_PATTERN = "attention.sliding_window_pattern"
 _ALIBI, _CAUSAL, _SCALE = "attention.max_alibi_bias", "attention.causal", "attention.scale"
 _THETA, _THETA_SWA, _ROTARY_DIM = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
 _ATTN_FACTOR, _LOG_MULTIPLIER = "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"
@@ -32,7 +32,7 @@ _SCALING = {
     "yarn_beta_slow": "beta_slow",
 }
 _NOT_IGNORED = (
-    _KV, _MLA, _SWA, _ALIBI, "attention.output_scale", "attention.recurrent_layers", _SCALE, _SHARED, _WINDOW,
+    _KV, _MLA, _SWA, _ALIBI, "attention.output_scale", "attention.recurrent_layers", _SCALE, _SHARED, WINDOW,
     _PATTERN, "attention.temperature_length", "attention.temperature_scale", _PER_LAYER, "embedding_scale",
     "full_attention_interval",
 )  # fmt: skip
@@ -46,6 +46,7 @@ class Header:
 
     def __init__(self, name: str, metadata: Mapping[str, object]) -> None:
         self.name, self.architecture = name, ARCHITECTURES[name]
+        self.names, self.fraction_key = names_of(self.architecture)
         self.values: Settings = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if k.startswith(f"{name}.")}
         layers, more = self.get("block_count"), self.get("nextn_predict_layers")
         if isinstance(layers, int) and isinstance(more, int):
@@ -86,17 +87,18 @@ def config_of(metadata: Mapping[str, object], entries: Mapping[str, Entry]) -> J
     header = Header(name, metadata)
     architecture = header.architecture
     config: Settings = {
-        "model_type": architecture.model_type,
+        "model_type": architecture.type,
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in entries,
         **architecture.settings,
         **_absent(header),
-        **{key: header.get(name) for name, key in architecture.keys.items() if name in header.values},
+        **{key: header.get(name) for name, key in header.names.items() if name in header.values},
         **({"rope_scaling": scaling} if (scaling := header.scaling()) else {}),
         **_rotary_fraction(header),
         **_softmax_scale(header),
         **_windows(header),
         **_direction(header),
+        **_required(header),
     }
     frequencies = _factors(entries, _FREQUENCIES)
     special, known = _special(header, config, frequencies)
@@ -113,10 +115,11 @@ def config_of(metadata: Mapping[str, object], entries: Mapping[str, Entry]) -> J
 def _unread(header: Header, read: Sequence[str]) -> Settings:
     """Return the keys that affect positions and are not read."""
     architecture, name = header.architecture, header.name
-    known = {*architecture.keys, "rope.scaling.type", "rope.scaling.finetuned", *read}
+    known = {*header.names, *architecture.only, "rope.scaling.type", "rope.scaling.finetuned", *read}
     known |= {f"rope.scaling.{key}" for key in _SCALING}
-    known |= {_PATTERN} if architecture.pattern else set()
-    if architecture.fraction_key is not None or header.get(_ROTARY_DIM) == header.head_dim:
+    known |= {WINDOW} if architecture.windows is not None else set()
+    known |= {_PATTERN} if architecture.windows == "by layer" else set()
+    if architecture.pairs is None or header.fraction_key is not None or header.get(_ROTARY_DIM) == header.head_dim:
         known.add(_ROTARY_DIM)
     if name in ("granite", "granitemoe") and header.get("rope.scaling.finetuned") is False:  # they do not rotate then
         known.remove("rope.scaling.finetuned")
@@ -129,49 +132,53 @@ def _unread(header: Header, read: Sequence[str]) -> Settings:
     }
     if header.get(_CAUSAL, architecture.causal) != architecture.causal and not _direction(header):
         unread[f"{name}.{_CAUSAL}"] = header.get(_CAUSAL)
-    if name == "exaone4" and header.get("block_count") == 64 and _WINDOW not in header.values:
-        unread[f"{name}.{_WINDOW}"] = "absent"  # of its 32B, to which llama.cpp gives one
+    if name == "exaone4" and header.get("block_count") == 64 and WINDOW not in header.values:
+        unread[f"{name}.{WINDOW}"] = "absent"  # of its 32B, to which llama.cpp gives one
     return unread
 
 
 def _direction(header: Header) -> Settings:
     """Return transformers' flag of both directions, but beside a window: there llama.cpp shows all later tokens."""
     architecture = header.architecture
-    windowed = header.get(_WINDOW) or architecture.needs_window or architecture.model_type == "gemma2"
+    windowed = header.get(WINDOW) or WINDOW in architecture.needs or architecture.type == "gemma2"
     both = architecture.causal and header.get(_CAUSAL) is False
     return {"is_causal": False} if both and not windowed else {}
 
 
 def _absent(header: Header) -> Settings:
     """Return the defaults of llama.cpp, which differ from those of transformers."""
-    names = header.architecture.keys
     defaults = {
         _KV: header.get(_HEADS),
         _THETA: 10_000.0,
-        "embedding_scale": {"minicpm": 12.0, "grok": 6144**0.5}.get(header.name, 1.0),
-        "attention.output_scale": 128**-0.5 if header.name == "grok" else None,  # both of Grok-1
+        "embedding_scale": 1.0,
         _KEY_LENGTH: header.head_dim,
         _SCALE: None if header.head_dim is None else header.head_dim**-0.5,
+        **header.architecture.defaults,
     }
-    return {names[name]: value for name, value in defaults.items() if name in names and value is not None}
+    return {header.names[name]: value for name, value in defaults.items() if name in header.names and value is not None}
+
+
+def _required(header: Header) -> Settings:
+    """Return, to be refused, the keys that a header lacks, and those of which llama.cpp takes a different value."""
+    wrong = [key for key, value in header.architecture.only.items() if header.get(key, value) != value]
+    absent = [key for key in header.architecture.needs if key not in header.values]
+    return {key: value for each in (*wrong, *absent) for key, value in header.refused(each).items()}
 
 
 def _windows(header: Header) -> Settings:
     """Return the window, null for 0, and the type of each layer where the header lists or counts them."""
-    architecture = header.architecture
-    key, window, pattern = architecture.keys.get(_WINDOW), header.get(_WINDOW), header.get(_PATTERN)
-    if key is None:
+    architecture, window, pattern = header.architecture, header.get(WINDOW), header.get(_PATTERN)
+    if architecture.windows is None or (window is None and WINDOW in architecture.needs):
         return {}
-    if window is None and architecture.needs_window:
-        return header.refused(_WINDOW)
-    found: Settings = {}
-    if not window:
-        found[key] = 4096 if window is None and architecture.model_type == "gemma2" else None
-    elif architecture.windowed_type is not None:
+    windows = find_model_type(architecture.windowed_type or architecture.type).windows
+    found: Settings = {} if windows is None else {windows.key: window or None}
+    if window is None and architecture.type == "gemma2":
+        found["sliding_window"] = 4096
+    if window and architecture.windowed_type is not None:
         found["model_type"] = architecture.windowed_type
-    if not window and architecture.model_type == "gemma3_text":  # no layer has one
+    if not window and architecture.type == "gemma3_text":  # no layer has one
         return {**found, "layer_types": ["full_attention"] * header.layers}
-    if not architecture.pattern or pattern is None:
+    if architecture.windows != "by layer" or pattern is None:
         return found
     if isinstance(pattern, list):
         return {**found, "layer_types": _types(pattern)}
@@ -210,8 +217,8 @@ def _neutral_magnitudes(header: Header) -> tuple[str, ...]:
 
 def _rotary_fraction(header: Header) -> Settings:
     """Return the fraction of a head's features that is rotated; all are if no key has their number."""
-    key, rotary_dim, head_dim = header.architecture.fraction_key, header.get(_ROTARY_DIM), header.head_dim
-    if header.architecture.pairs is None or key is None:
+    key, rotary_dim, head_dim = header.fraction_key, header.get(_ROTARY_DIM), header.head_dim
+    if key is None:
         return {}
     if not isinstance(rotary_dim, int) or head_dim is None or rotary_dim == head_dim:
         return {key: 1.0}
@@ -223,15 +230,13 @@ def _rotary_fraction(header: Header) -> Settings:
 
 
 def _special(header: Header, config: Settings, frequencies: Sequence[float] | None) -> Found:
-    name, kv, bias, window = header.name, header.get(_KV), header.get(_ALIBI), header.get(_WINDOW)
+    name, kv, bias, window = header.name, header.get(_KV), header.get(_ALIBI), header.get(WINDOW)
     match name:
         case "mpt":
             return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}, (_ALIBI,)
         case "jais":
             scale = None if header.head_dim is None else 1 / header.head_dim
             return {"attn_config": {"alibi": True, "alibi_bias_max": bias, "softmax_scale": scale}}, (_ALIBI,)
-        case "bloom":  # llama.cpp takes 8 without reading the key: the slopes of the paper
-            return {}, (_ALIBI,) if bias == 8.0 else ()
         case "starcoder":
             return ({"multi_query": kv == 1}, (_KV,)) if kv in (None, 1, header.get(_HEADS)) else ({}, ())
         case "dbrx":
@@ -242,14 +247,8 @@ def _special(header: Header, config: Settings, frequencies: Sequence[float] | No
         case "grok":  # the bound of its own code where the header has none
             yarn = header.scaling().get("rope_type") == "yarn"
             return ({"rope_scaling": {"beta_fast": 8.0, **header.scaling()}} if yarn else {}), ()
-        case "baichuan":  # that which rotates; llama.cpp takes 40 layers for ALiBi, and others for neither
-            return ({} if header.layers == 32 else header.refused("block_count")), ()
-        case "deepseek2-ocr":  # its code rotates whole heads by theta 10,000, and asserts that the header has it
-            right = {_THETA: 10_000.0, "rope.scaling.type": "none", _KV: header.get(_HEADS)}
-            wrong = [key for key, value in right.items() if header.get(key, value) != value]
-            return {key: value for each in wrong for key, value in header.refused(each).items()}, (_ROTARY_DIM,)
-        case "llama-embed":
-            return ({} if _CAUSAL in header.values else header.refused(_CAUSAL)), ()
+        case "deepseek2-ocr":  # its code rotates whole heads, and asserts that each has keys of its own
+            return ({} if kv in (None, header.get(_HEADS)) else header.refused(_KV)), (_ROTARY_DIM,)
         case "exaone-moe":
             pattern = header.get(_PATTERN)
             usual = [layer % 4 != 3 for layer in range(header.layers)]
@@ -257,7 +256,7 @@ def _special(header: Header, config: Settings, frequencies: Sequence[float] | No
             return ({} if same else header.refused(_PATTERN)), ()
         case "smallthinker" if window:  # llama.cpp takes this window, whatever the header says
             types = _types(layer % 4 for layer in range(header.layers))
-            return ({"layer_types": types} if window == 4096 else header.refused(_WINDOW)), ()
+            return ({"layer_types": types} if window == 4096 else header.refused(WINDOW)), ()
         case "gemma3n":
             return {}, (_SHARED, _PER_LAYER)
         case "granitehybrid":
@@ -306,7 +305,7 @@ def _plamo3(header: Header) -> Settings:
     period = header.get(_PATTERN, 8)
     if not isinstance(period, int) or period < 1:  # llama.cpp reads a number alone
         return header.refused(_PATTERN)
-    windowed = bool(header.get(_WINDOW))
+    windowed = bool(header.get(WINDOW))
     return {
         "layer_types": _types(windowed and layer % period < period - 1 for layer in range(header.layers)),
         "rope_scaling": None,
@@ -335,7 +334,7 @@ def _recurrent(header: Header) -> Settings:
     kv = kv[: header.layers]
     numbers = sorted({one for one in kv if one})
     heads: Settings = {"num_key_value_heads": numbers[0] if len(numbers) == 1 else kv}
-    if header.architecture.model_type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
+    if header.architecture.type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
         wide, network = header.get("feed_forward_length"), "moe" if header.name == "nemotron_h_moe" else "mlp"
         if not isinstance(wide, list) or len(wide) < len(kv):
             return {**heads, "header.feed_forward_length": wide}
