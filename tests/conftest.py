@@ -4,6 +4,7 @@ import gc
 import importlib.metadata
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,19 @@ class _Examples:
 def pytest_configure(config: pytest.Config) -> None:
     """Register hooks for files outside of this folder too."""
     config.pluginmanager.register(_Examples())
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is marked sampled(n), leave each n-th case; the others are slow."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is not None and item.get_closest_marker("slow") is None:
+            name = item.nodeid.partition("[")[0]
+            if cases[name] % marker.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
 
 
 def pytest_collection_finish() -> None:

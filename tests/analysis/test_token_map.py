@@ -76,6 +76,7 @@ def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> No
     assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "package"),
     [("tsne", "openTSNE"), pytest.param("umap", "umap", marks=pytest.mark.slow)],  # which compiles itself at first

@@ -133,6 +133,7 @@ def test_a_decoder_does_not_see_what_comes_later(scheme: Any) -> None:
     assert (before - after)[:, 5:].abs().amax((0, 2)).min() > 1e-3
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("scheme", "direction"),
     [(scheme, "decoder") for scheme in SCHEMES] + [(scheme, "encoder") for scheme in BOTH_WAYS],

@@ -424,6 +424,7 @@ def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
     six_runs.require_same(alone, out)
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun_share_the_runs_and_one_prints(alone: Path, tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "shared"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -28,12 +28,6 @@ def saved(model_type: str) -> str:
     return config_of(model_type).to_json_string(use_diff=False)
 
 
-SOME_SLOW = [
-    pytest.param(model_type, marks=[pytest.mark.slow] if n % 4 else []) for n, model_type in enumerate(MODEL_TYPES)
-]
-"""All model types; three of four are left to `make slow`."""
-
-
 # A slip in a name
 
 
@@ -50,7 +44,8 @@ def slips(name: str) -> Iterator[str]:
     yield name.replace("_", "-")
 
 
-@pytest.mark.parametrize("model_type", SOME_SLOW)
+@pytest.mark.sampled(23)
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None:
     config = json.loads(saved(model_type))
     part = "encoder" if "encoder" in MODEL_TYPES[model_type].parts else None
@@ -136,7 +131,8 @@ ROPES: tuple[dict[str, Any], ...] = (
 ROPED = ("rope_parameters", "rope_scaling", "layer_types", "attn_config", "no_rope_layers")
 
 
-@pytest.mark.parametrize("model_type", SOME_SLOW)
+@pytest.mark.sampled(23)
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_only_our_own_errors_come_and_what_is_read_can_be_built(model_type: str) -> None:
     """Seeded: keys are replaced, renamed and taken out, of the model and of its rope parameters."""
     chance = random.Random(f"mutations of {model_type}")
