@@ -81,6 +81,23 @@ def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size, r
     return gradient
 
 
+class _HalfGradient(Tensor):
+    """A sparse gradient of float16: PyTorch adds no two of them on a CPU, as of several lookups or backward passes."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        with torch._C._DisableTorchDispatch():
+            adds = function in (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
+            if not adds or not all(isinstance(each, Tensor) and each.is_sparse for each in args):
+                return function(*args, **kwargs or {})
+            a, b = args
+            rows, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
+            total = torch.sparse_coo_tensor(rows, values, a.shape, check_invariants=False)  # coalesced in float32
+            return a.copy_(total) if function is torch.ops.aten.add_.Tensor else Tensor._make_subclass(cls, total)
+
+
 def coalesce(weight: Tensor, slots: GroupedSlots | None = None) -> RowGradient | None:
     """Coalesce the gradient of a table, where several lookups may have added a row twice; return it, None if dense.
 
@@ -131,7 +148,10 @@ class _RowLookup(torch.autograd.Function):
         slots, padding_idx = ctx.slots, ctx.padding_idx
         values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots, padding_idx)
         rows = slots.rows + ctx.first if ctx.first else slots.rows
-        return by_row(rows, values, ctx.shape, slots.starts is None), None, None, None, None
+        gradient: Tensor = by_row(rows, values, ctx.shape, slots.starts is None)
+        if values.dtype == torch.float16 and values.device.type == "cpu":
+            gradient = Tensor._make_subclass(_HalfGradient, gradient)
+        return gradient, None, None, None, None
 
 
 def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:
