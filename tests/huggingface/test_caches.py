@@ -300,14 +300,14 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "states": (
         SettingError, "more than keys and values",
-        lambda: _of_states(made("jamba")),
+        lambda: ww.caches.of(read(m := made("jamba"), tokens(), hf.DynamicCache(config=m.config))[0], m),
     ),
     "learned positions": (
         SettingError, "Learned is added to the token vectors",
         lambda: ww.caches.of(read(made("gpt2"), tokens())[0], made("gpt2")).crop(-2).shift(1),
     ),
     "crop": (
-        PositionError, "the text has 9 tokens",
+        PositionError, "needs a number of the 9 slots",
         lambda: ww.caches.of(read(made("llama"), tokens())[0], made("llama")).crop(10),
     ),
     "room": (
@@ -315,10 +315,6 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
         lambda: _pasted(hf.StaticCache(config=made("llama").config, max_cache_len=10)),
     ),
 }  # fmt: skip
-
-
-def _of_states(model: Any) -> object:
-    return ww.caches.of(read(model, tokens(), hf.DynamicCache(config=model.config))[0], model)
 
 
 def _pasted(past: Any) -> object:

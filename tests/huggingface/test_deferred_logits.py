@@ -195,12 +195,10 @@ def test_a_compiled_model_computes_its_own_loss() -> None:
     torch.testing.assert_close((output.loss, output.logits), (plain.loss, plain.logits), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "t5"])
-def test_a_loss_of_another_kind_is_left_alone(model_type: str) -> None:
-    model = made(model_type)
-    tokens, labels = batch()
-    before = model(**inputs_of(model, tokens), labels=labels).loss
-    torch.testing.assert_close(model(**inputs_of(model, tokens), labels=labels).loss, before)
+def test_a_loss_of_another_kind_is_refused_or_reads_the_logits() -> None:
+    with pytest.raises(ww.errors.CheckpointError, match="cannot be made in parts"):
+        ww.patch(made("bert"), linear_cross_entropy=True)
+    require_the_same(made("t5"))
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_
         assert all("ids differ among the processes" in error for error in errors[5::2])
         assert all("targets differ among the processes" in error for error in errors[6::2])
         assert "id 97 at (0, 1) is outside" in errors[0]
-        assert "target 97 at 1 is outside" in errors[3]
+        assert "target 97 at (1,) is outside" in errors[3]
     assert results[0][1] == results[1][1]
 
 

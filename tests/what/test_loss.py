@@ -199,6 +199,7 @@ def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_gradient_of_the_forward_pass_becomes_grad_itself() -> None:
+    """As this PyTorch says that the graph is not retained; of one that does not say it, a copy would."""
     hidden, weight, _, targets = given()
     loss = 2 * linear_cross_entropy(hidden, weight, targets)
     assert most_bytes(loss.backward) < weight.nbytes
@@ -426,8 +427,8 @@ def test_a_weight_of_another_class_computes_its_own_products() -> None:
 HIDDEN, TABLE, TARGETS = torch.zeros(4, D), ww.TokenEmbedding(V, D), torch.zeros(4, dtype=torch.long)
 OF_31 = torch.tensor([0, 31, 1, 2])
 REFUSED = """
-TABLE.loss(HIDDEN, OF_31) ->                            TokenError: target 31 at 1 is outside … ignore_index
-TABLE.loss(HIDDEN, -OF_31) ->                           TokenError: target -31 at 1
+TABLE.loss(HIDDEN, OF_31) ->                            TokenError: target 31 at (1,) is outside … ignore_index
+TABLE.loss(HIDDEN, -OF_31) ->                           TokenError: target -31 at (1,)
 TABLE.loss(HIDDEN, TARGETS.float()) ->                  TokenError: dtype torch.float32
 TABLE.loss(HIDDEN, TARGETS[:3]) ->                      ShapeError: (4, 6) need targets of shape (4,), but got (3,)
 TABLE.loss(HIDDEN[:, :5], TARGETS) ->                   ShapeError: (..., 6), but got (4, 5)
@@ -436,7 +437,7 @@ TABLE.loss(HIDDEN, TARGETS, reduction="all") ->         SettingError: mean, sum,
 TABLE.loss(HIDDEN, TARGETS, softcap=0.0) ->             SettingError: softcap=0.0
 TABLE.loss(HIDDEN, TARGETS, z_loss=-1.0) ->             SettingError: z_loss=-1.0
 TABLE.loss(HIDDEN, TARGETS, label_smoothing=1.5) ->     SettingError: label_smoothing=1.5
-TABLE.log_probs(HIDDEN, OF_31) ->                       TokenError: id 31 at 1 is outside
+TABLE.log_probs(HIDDEN, OF_31) ->                       TokenError: id 31 at (1,) is outside
 TABLE.log_probs(HIDDEN, TARGETS[:3]) ->                 ShapeError: need ids of shape (4,), but got (3,)
 TABLE.log_probs(HIDDEN, TARGETS, softcap=-1.0) ->       SettingError: softcap=-1.0
 TABLE.top(HIDDEN, 32) ->                                ShapeError: k=32 … 31 tokens

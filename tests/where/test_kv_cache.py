@@ -206,21 +206,31 @@ def test_a_step_writes_into_room_that_is_there() -> None:
     assert cache.tokens == T + 1
 
 
-def test_nothing_that_was_given_or_forked_is_written_to() -> None:
+OTHERS: dict[str, Callable[[ww.KVCache], ww.KVCache]] = {
+    "fork": lambda cache: cache.fork(),
+    "slice": lambda cache: cache[:6],
+    "paste": lambda cache: cache.where.cache().paste(cache),
+    "copy": copy,
+    "deepcopy": deepcopy,
+}
+
+
+@pytest.mark.parametrize("capacity", [0, 20])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", OTHERS)
+def test_nothing_that_was_given_or_that_another_cache_holds_is_written_to(name: str, first: int, capacity: int) -> None:
     text, where = raw(), ww.Where(ww.Rotary(HEAD_DIM))
     here = where.at(T)
-    k, v = here.query_key(text.q, text.k)[1], text.v.clone()
-    given = k.clone()
-    cache = where.cache()
-    cache.append(here, k, v)
-    fork, part, joined = cache.fork(), cache[:6], where.cache().paste(cache)
-    kept = [(each, each.k.clone(), each.v.clone()) for each in (fork, part, joined)]
-    put(cache.crop(3), raw(3, seed=5))
-    assert torch.equal(k, given)
-    assert torch.equal(v, text.v)
-    for each_cache, keys, values in kept:
-        assert torch.equal(each_cache.k, keys)
-        assert torch.equal(each_cache.v, values)
+    k, cache = here.query_key(text.q, text.k)[1], where.cache(capacity=capacity)
+    cache.append(here, k, text.v)
+    given, pair = (k.clone(), text.v.clone()), (cache, OTHERS[name](cache))
+    for writer, other in (pair[:: -1 if first else 1], pair[:: 1 if first else -1]) * 2:
+        kept = other.k.clone(), other.v.clone()
+        put(writer.crop(3), raw(3, seed=5))
+        assert torch.equal(other.k, kept[0])
+        assert torch.equal(other.v, kept[1])
+    assert torch.equal(k, given[0])
+    assert torch.equal(text.v, given[1])
 
 
 def test_gradients_flow_through_a_cache() -> None:
@@ -638,22 +648,6 @@ def test_positions_that_do_not_count_on_are_the_callers() -> None:
     assert cache.tokens == 2
     with pytest.raises(PositionError, match="do not count on by 1"):
         cache.next()
-
-
-@pytest.mark.parametrize("copied", [copy, deepcopy])
-def test_copies_are_caches_of_their_own(copied: Callable[[ww.KVCache], ww.KVCache]) -> None:
-    """Neither writes into what the other holds, though there is room."""
-    cache = filled(ww.Where(ww.Rotary(HEAD_DIM)), raw(), capacity=20)
-    other, before = copied(cache), cache.k.clone()
-    put(other.crop(3), raw(2, seed=3))
-    assert torch.equal(cache.k, before)
-    held = other.k.clone()
-    put(cache.crop(2), raw(4, seed=4))
-    assert torch.equal(other.k, held)
-    third = copied(cache)
-    held = third.k.clone()
-    put(cache.crop(1), raw(3, seed=5))
-    assert torch.equal(third.k, held)
 
 
 def test_nothing_has_changed_where_a_map_cannot_move() -> None:

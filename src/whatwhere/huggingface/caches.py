@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.errors import CheckpointError, PositionError, SettingError, ShapeError
+from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.huggingface.replacements import RotaryTables
 from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.position.positions import Positions
@@ -62,10 +62,8 @@ class ModelCache:
 
     def crop(self, n: int) -> "ModelCache":
         """Keep the first n tokens of the text; below 0, let so many go from its end."""
-        gone = -n if n < 0 else self._text.tokens - n
-        if not 0 <= gone <= self._text.tokens:
-            raise PositionError(f"crop got n={n}, but the text has {self._text.tokens} tokens.")
-        return self._change(lambda cache, _: cache.crop(max(cache.tokens - gone, 0)))
+        gone = -n if n < 0 else self._text.tokens - n  # that there are so many is checked of the text, which is first
+        return self._change(lambda cache, layer: cache.crop(max(cache.tokens - gone, 0) if layer else n))
 
     def select(self, rows: Int64[Tensor, " some"] | Sequence[int]) -> "ModelCache":
         """Keep some sequences, in any order and number."""
@@ -121,8 +119,7 @@ class _Layer:
         if getattr(layer, "is_sliding", False):
             self.window = layer.max_cache_len if self.static else layer.sliding_window - 1
         self.cache = where.cache(regime_length=regime_length)
-        k, v = self._tensors()
-        k, v = (v, k) if swapped else (k, v)
+        k, v = self._tensors()[:: -1 if swapped else 1]
         held = k.shape[2]
         self.cache.append(text[text.tokens - held :] if held < text.tokens else text, k, v)
         if held < text.tokens and self.window is not None:
@@ -135,8 +132,8 @@ class _Layer:
             k, v = (layer._dequantize(x).to(layer.dtype) for x in (layer._quantized_keys, layer._quantized_values))
             if getattr(layer, "_pending_beam_idx", None) is not None:
                 k, v = layer._apply_pending_reorder(k, v)
-            rest = (layer.keys, layer.values)
-            k, v = (torch.cat([x, y], dim=2) if y.numel() else x for x, y in zip((k, v), rest, strict=True))
+            pairs = (k, layer.keys), (v, layer.values)
+            k, v = (torch.cat([x, rest], dim=2) if rest.numel() else x for x, rest in pairs)
             return k, v
         held = min(int(layer.get_seq_length()), layer.keys.shape[2])
         return layer.keys[:, :, :held], layer.values[:, :, :held]
@@ -155,29 +152,25 @@ class _Layer:
         first = 0
         if self.window is not None and not getattr(layer, "record_past", False):
             first = max(0, cache.tokens - self.window)
-        k, v = (x[:, :, first:] for x in (cache.k, cache.v))
-        for name, x in zip(("keys", "values"), (v, k) if self.swapped else (k, v), strict=True):
+        for name, x in zip(("keys", "values"), (cache.k, cache.v)[:: -1 if self.swapped else 1], strict=True):
+            x = x[:, :, first:]
             if hasattr(layer, "_quantized_keys"):
                 how = {"axis": getattr(layer, f"axis_{name[:-1]}")} if hasattr(layer, "axis_key") else {}
                 setattr(layer, f"_quantized_{name}", layer._quantize(x.contiguous(), **how))
                 setattr(layer, name, x.new_empty(0))
-            elif self.static and len(x) == len(getattr(layer, name)):  # in place: compiled programs know the address
-                whole = getattr(layer, name)
-                whole[:, :, : x.shape[2]] = x
-                whole[:, :, x.shape[2] :] = 0
-            elif self.static:
-                setattr(layer, name, nn.functional.pad(x, (0, 0, 0, layer.max_cache_len - x.shape[2])))
+                continue
+            if self.static:
+                x, old = nn.functional.pad(x, (0, 0, 0, layer.max_cache_len - x.shape[2])), getattr(layer, name)
                 layer.batch_size = len(x)
-            else:
-                setattr(layer, name, x)
+                x = old.copy_(x) if len(x) == len(old) else x  # in place: compiled programs know the address
+            setattr(layer, name, x)
         if hasattr(layer, "_pending_beam_idx"):
             layer._pending_beam_idx = None
-        if isinstance(getattr(layer, "cumulative_length", None), Tensor):
-            layer.cumulative_length.fill_(tokens if self.window is None else min(tokens, layer.max_cache_len))
-        elif hasattr(layer, "cumulative_length"):
-            layer.cumulative_length = tokens
-        if hasattr(layer, "cumulative_length_int"):
-            layer.cumulative_length_int = tokens
+        for name in ("cumulative_length", "cumulative_length_int"):
+            if isinstance(getattr(layer, name, None), Tensor):
+                getattr(layer, name).fill_(tokens if self.window is None else min(tokens, layer.max_cache_len))
+            elif hasattr(layer, name):
+                setattr(layer, name, tokens)
 
 
 def of(
@@ -261,8 +254,9 @@ def _measured(
         while isinstance(scheme, QueryFactor):  # of queries alone
             scheme = scheme.then
         maps[n] = scheme
+    fixed = {n: (Where(window=wheres[n].window), False) for n in layers}
     if all(scheme is None for scheme in maps.values()):
-        return {n: (Where(window=wheres[n].window), False) for n in layers}
+        return fixed
     axes = max(scheme.axes if isinstance(scheme, MultimodalRotary) else 1 for scheme in maps.values())
     at = [torch.tensor(given[:axes])[:, None, None] for given in ((0, 0, 0), _AT)]
     training = [module for module in model.modules() if module.training]
@@ -272,28 +266,25 @@ def _measured(
     finally:
         for module in training:
             module.training = True
-    found = {}
+    found: dict[int, tuple[Where, bool]] = {}
     for n, scheme in maps.items():
         pairs = list(zip(old[n], new[n], strict=True))  # keys, values
         moved = [name for name, (x, y) in enumerate(pairs) if _differ(x, y)]
-        fitting = None
         if scheme is None and not moved:
-            fitting = (Where(window=wheres[n].window), False)
+            found[n] = fixed[n]
         elif isinstance(scheme, ScaledRotaryMap) and len(moved) == 1:
             x, y = pairs[moved[0]]
             tables = [Positions.from_coordinates(index.to(x.device)) for index in at]
+            lengths = [1, 1 + max(_AT[:axes])] if regime_length is None else [regime_length] * 2
             for one in _layouts(scheme, x.shape[-1]):
-                lengths = [1, 1 + max(_AT[:axes])] if regime_length is None else [regime_length] * 2
                 bounds = (one.bind(p, length) for p, length in zip(tables, lengths, strict=True))
                 if not _differ(one.rerotate(x, *bounds), y):
-                    fitting = (Where(one, window=wheres[n].window), moved[0] == 1)
-                    break
-        if fitting is None:
+                    found.setdefault(n, (Where(one, window=wheres[n].window), moved[0] == 1))
+        if n not in found:
             raise CheckpointError(
                 f"layer {n} of this {type(model).__name__} caches keys that are not rotated as its configuration "
                 f"states, by {scheme}, in neither layout.\nCompute the text again at its new positions."
             )
-        found[n] = fitting
     return found
 
 

@@ -19,6 +19,8 @@ from whatwhere.kernels.backend import full_precision
 _ROOM = {"cpu": (1 << 23, 1 << 26)}
 """Bytes of the logits that are in memory at a time, by device: by rows, and by tokens, of which few have as many."""
 _ROOM_ELSEWHERE = (1 << 28, 1 << 28)
+_is_retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+"""Whether gradients may be asked for again; a PyTorch that does not say so gets copies."""
 _MOST, _FEWEST = 4096, 32
 """Tokens at a time: by rows of the table, where more leave room for few rows, and by tokens, where fewer are slow."""
 
@@ -262,10 +264,9 @@ class SumByTokens(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients themselves, so that they can become `grad`; copies where the graph is retained."""
         _refuse_second_derivative()
-        kept = torch._C._autograd._get_current_graph_task_keep_graph()
+        multiply = Tensor.mul if _is_retained() else Tensor.mul_
         pairs = zip(ctx.saved_tensors, ctx.needs_input_grad[:3], strict=True)
-        made = [(each * upstream[0] if kept else each.mul_(upstream[0])) if need else None for each, need in pairs]
-        return *made, *[None] * 4
+        return *(multiply(each, upstream[0]) if need else None for each, need in pairs), *[None] * 4
 
 
 @torch.library.custom_op("whatwhere::largest_logits", mutates_args=())

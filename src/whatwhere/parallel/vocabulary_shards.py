@@ -20,7 +20,7 @@ from whatwhere.kernels.linear_cross_entropy import loss_of, wide
 from whatwhere.parallel.mesh import alike_everywhere, gathered, replicated, summed
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.loss import Projection, logits, require_targets
+from whatwhere.what.loss import Projection, logits, require_tokens
 
 
 @final
@@ -247,7 +247,7 @@ def vocabulary_cross_entropy(
     if not alike_everywhere(flat, logits.device_mesh):
         raise differing("targets", "has the logits of")
     counted = flat != ignore_index
-    require_targets(torch.where(counted, flat, 0), vocab_size)
+    require_tokens(torch.where(counted, flat, 0).view_as(targets), vocab_size, "target")
     offsets, local = shard_offsets(logits), logits.to_local().flatten(0, -2)
     assert offsets is not None
     own = (flat >= offsets[-1]) & (flat < offsets[-1] + local.shape[1])

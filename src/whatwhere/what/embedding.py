@@ -15,8 +15,8 @@ from whatwhere.checks import answers_names_of_others, require_choice, require_po
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
-from whatwhere.tensor_checks import require_generator, require_ids, require_range
-from whatwhere.what.loss import OutputProjection, Projection
+from whatwhere.tensor_checks import require_generator, require_ids
+from whatwhere.what.loss import OutputProjection, Projection, require_tokens
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -283,14 +283,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
         return settings + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
 
     def _require_ids(self, ids: Tensor) -> None:
-        def outside(value: int, slot: tuple[int, ...]) -> TokenError:
-            return TokenError(
-                f"id {value} at {slot} is outside the vocabulary, which has {self.num_embeddings} tokens "
-                f"(0..{self.num_embeddings - 1}).\n"
-                "Check that the tokenizer belongs to this table, or make the table larger."
-            )
-
-        require_range(ids, self.num_embeddings, outside)
+        require_tokens(ids, self.num_embeddings)
 
 
 _UNSUPPORTED = {

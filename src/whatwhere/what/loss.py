@@ -1,7 +1,4 @@
-"""Loss and log-probabilities of an output projection, without a tensor of all logits.
-
-1,024 tokens have 525 MB of logits for 128,256 rows, as much again for their softmax, and again for their gradient.
-"""
+"""Loss and log-probabilities of an output projection, without a tensor of all logits."""
 
 import math
 import sys
@@ -42,8 +39,7 @@ class Projection(NamedTuple):
     @property
     def vocab_size(self) -> int:
         """The rows of all parts."""
-        rows: int = (self.weight if self.shards is None else self.shards.weight).shape[0]
-        return rows
+        return len(self.weight) if self.shards is None else int(self.shards.num_embeddings)
 
     def is_plain(self) -> bool:
         """Return whether its logits can be made in parts: of plain tensors, outside of the transforms of torch.func."""
@@ -108,14 +104,7 @@ class OutputProjection:
         z_loss: float = 0.0,
         label_smoothing: float = 0.0,
     ) -> Float[Tensor, "*losses"]:
-        """Compute the cross-entropy of `readout(hidden)`: `linear_cross_entropy` has the arguments and errors.
-
-        Examples:
-            >>> from whatwhere import TokenEmbedding
-            >>> tokens, hidden, targets = TokenEmbedding(50, 8), torch.randn(5, 8), torch.tensor([3, 49, -100, 0, 3])
-            >>> torch.allclose(tokens.loss(hidden, targets), F.cross_entropy(tokens.readout(hidden), targets))
-            True
-        """
+        """Compute the cross-entropy of `readout(hidden)`: `linear_cross_entropy` has the arguments and errors."""
         project = partial(self._project, ids=targets)
         return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
@@ -123,23 +112,21 @@ class OutputProjection:
     def log_probs(
         self, hidden: Float[Tensor, "*shape dim"], ids: Integer[Tensor, "*ids"], softcap: float | None = None
     ) -> Float[Tensor, "*ids"]:
-        """Compute log-probabilities of tokens, with gradients.
+        """Compute log-probabilities of tokens, in float32 at least, with gradients.
 
         Args:
             hidden: vectors of the last layer, (..., dim).
             ids: a token for each vector, (...), or several, (..., k).
             softcap: as in `linear_cross_entropy`, whose errors these are too.
-
-        Returns:
-            The shape of ids, in float32 at least.
         """
         require_ids(ids)
         shape = hidden.shape[:-1]
         if ids.shape != shape and ids.shape[:-1] != shape:
             raise _mismatch("ids", ids, hidden)
         p = self._project(hidden.reshape(-1, hidden.shape[-1]), ids)
-        flat = ids.reshape(len(p.hidden), 1 if ids.shape == shape else ids.shape[-1])
-        numbers = _numbers(p, p.operands(softcap), require_targets(flat, p.vocab_size, "id"))
+        require_tokens(ids, p.vocab_size)
+        flat = ids.long().reshape(len(p.hidden), 1 if ids.shape == shape else ids.shape[-1])
+        numbers = _numbers(p, p.operands(softcap), flat)
         return (numbers[:, 2:] - numbers[:, :1]).reshape(ids.shape)
 
     @forward_method
@@ -249,18 +236,17 @@ def _mismatch(name: str, ids: Tensor, hidden: Tensor) -> ShapeError:
     )
 
 
-def require_targets(ids: Tensor, vocab_size: int, name: str = "target") -> Tensor:
-    """Return ids as int64; raise TokenError if one is outside the vocabulary, or they are not whole numbers."""
+def require_tokens(ids: Tensor, vocab_size: int, name: Literal["id", "target"] = "id") -> None:
+    """Raise TokenError if an id is outside the vocabulary."""
 
     def outside(value: int, slot: tuple[int, ...]) -> TokenError:
+        way = "make the table larger" if name == "id" else "pass ignore_index where none is predicted"
         return TokenError(
-            f"{name} {value} at {slot[0]} is outside the vocabulary, which has {vocab_size} tokens "
-            f"(0..{vocab_size - 1}).\nPass tokens of this table{', or ignore_index' * (name == 'target')}."
+            f"{name} {value} at {slot} is outside the vocabulary, which has {vocab_size} tokens "
+            f"(0..{vocab_size - 1}).\nCheck that the tokenizer belongs to this table, or {way}."
         )
 
-    require_ids(ids)
     require_range(ids, vocab_size, outside)
-    return ids.long()
 
 
 def _loss(
@@ -281,24 +267,22 @@ def _loss(
     if targets.shape != hidden.shape[:-1]:
         raise _mismatch("targets", targets, hidden)
     require_ids(targets)
-    p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.reshape(-1).long()
-    counted = ids != ignore_index
-    ids = require_targets(torch.where(counted, ids, 0), p.vocab_size)[:, None]
+    p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.long()
+    ids = torch.where(counted := ids != ignore_index, ids, 0)
+    require_tokens(ids, p.vocab_size, "target")
+    counted, ids = counted.reshape(-1), ids.reshape(-1, 1)
     settings: dict[str, Any] = {"vocab_size": p.vocab_size, "z_loss": z_loss, "label_smoothing": label_smoothing}
-    kept = None
-    if type(ids) is Tensor and not (ids.is_meta or torch.compiler.is_compiling() or _is_transformed()):
-        kept = counted.nonzero()[:, 0]
-        if len(kept) < len(ids):
-            p, ids = p._replace(hidden=p.hidden[kept]), ids[kept]
+    eager = type(ids) is Tensor and not (ids.is_meta or torch.compiler.is_compiling() or _is_transformed())
+    kept = counted.nonzero()[:, 0] if eager and not bool(counted.all()) else None
+    if kept is not None:
+        p, ids = p._replace(hidden=p.hidden[kept]), ids[kept]
     given = p.operands(softcap)
-    if reduction != "none" and kept is not None and len(kept) and p.is_by_tokens(given):
+    if reduction != "none" and eager and len(ids) and p.is_by_tokens(given):
         losses: Tensor = SumByTokens.apply(*given, ids, settings)  # type: ignore[no-untyped-call]
     else:
         losses = loss_of(_numbers(p, given, ids, label_smoothing > 0), **settings)
-        if kept is None:
-            losses = torch.where(counted, losses, 0)
-        elif len(kept) < len(counted):
-            losses = losses.new_zeros(len(counted)).index_put((kept,), losses)
+        losses = losses if kept is None else losses.new_zeros(len(counted)).index_put((kept,), losses)
+        losses = losses if eager else torch.where(counted, losses, 0)
     if reduction == "none":
         return losses.reshape(targets.shape)
     return losses.sum() / counted.sum() if reduction == "mean" else losses.sum()

@@ -1,6 +1,7 @@
 """`KVCache`: the keys and values of one layer, and the positions at which its keys were mapped."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -70,18 +71,13 @@ class KVCache:
         self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
         self._room = 0  # tokens up to which they may be written to: what was given may not
         self._fitted: tuple[Any, ...] = ()  # sizes and dtypes of the last step, which fit
-        self._lengths: Tensor | None = None  # for which each key was mapped, where the map follows the length
-        self._gaps = False  # whether forgotten keys are why coordinates do not count on by 1
-        self._no_next: PositionError | None = None
+        # Whether forgotten keys are why coordinates do not count on by 1; or the error that there was before.
+        self._gaps: bool | PositionError = False
 
     def __copy__(self) -> "KVCache":
         """Return a cache of the same tensors, which neither writes to."""
-        self._room = 0
-        return self._alike()
-
-    def _alike(self) -> "KVCache":
-        other = object.__new__(KVCache)
-        vars(other).update({**vars(self), "_held": dict(self._held), "_room": 0})
+        self._room, other = 0, object.__new__(KVCache)
+        vars(other).update({**vars(self), "_held": dict(self._held)})
         return other
 
     @property
@@ -122,8 +118,8 @@ class KVCache:
         """Return the positions of n tokens that follow, as `positions.next`, also behind forgotten keys and images."""
         if not self.tokens:
             return as_positions(n, self.positions.device)
-        if self._no_next is not None:
-            raise self._no_next
+        if isinstance(self._gaps, PositionError):
+            raise self._gaps
         return self.positions.next_text(n) if self._gaps or self.positions.axes > 1 else self.positions.next(n)
 
     def tree(
@@ -166,22 +162,12 @@ class KVCache:
             keys, regime = step.keys, step.regime_length
         else:
             (new, keys), regime = self._with_step(step, k.device), self.regime_length
-        tensors = {"k": k, "v": v}
-        if gates is not None or increments is not None:
-            tensors |= {name: x for name, x in (("gates", gates), ("increments", increments)) if x is not None}
-        before, after = self.tokens, keys.index.shape[2]
-        given = (after - before, self._batch, new.index.shape, k.shape, v.shape, k.dtype, v.dtype)
-        if given != self._fitted or len(tensors) > 2:  # else it fits as the step before
-            self._require_fit(tensors, new, keys)
-            self._fitted = given if len(tensors) == 2 else ()
+        named = (("k", k), ("v", v), ("gates", gates), ("increments", increments))
+        tensors, lengths = {name: x for name, x in named if x is not None}, None
         if self._scheme is not None and self._scheme.follows_length:
             lengths = new.lengths(new, keys) if regime is None else torch.full_like(new.order, regime)
-            self._lengths = _joined(self._lengths, lengths)
-        self._write(tensors, before, after)
-        self.positions = keys
-        if self.keys_dtype is not None:
-            return self.k, self.v
-        return self._held["k"].narrow(2, 0, after), self._held["v"].narrow(2, 0, after)  # as those, in less time
+        self._append(new, keys, tensors, lengths)
+        return self.k, self.v
 
     def crop(
         self, n: int | Integer[Tensor, "*batch"], drafts: Integer[Tensor, "*rows accepted"] | None = None
@@ -223,7 +209,7 @@ class KVCache:
     def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "KVCache":
         """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`."""
         part, every = self.positions[tokens], torch.arange(self.tokens, device=self.positions.device)
-        slots, other = every[tokens], self._alike()
+        slots, other = every[tokens], copy(self)
         self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
         other._gather(slots[None])
         beginning = torch.equal(slots, every[: len(slots)]) and not self.positions.is_part
@@ -238,11 +224,9 @@ class KVCache:
         `cache.fork([0, 0, 0, 0])` begins four beams, or four answers to one prompt.
         """
         index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
-        index, other = index.to(self.positions.device, torch.int64), self._alike()
+        index, other = index.to(self.positions.device, torch.int64), copy(self)
         other._held = {name: self._of(name).index_select(0, index) for name in self._held}
         other.positions, other._room = self.positions.select(index), self.tokens
-        if self._lengths is not None and len(self._lengths) > 1:
-            other._lengths = self._lengths[index]
         return other
 
     def select(self, rows: Int64[Tensor, " some"] | Sequence[int]) -> "KVCache":
@@ -272,12 +256,13 @@ class KVCache:
         if not self._gaps:
             try:
                 self.next()
+                self._gaps = True
             except PositionError as unknown:
-                self._no_next = unknown
+                self._gaps = unknown
         last = p.start is not None and len(slots) > 0 and int(slots[0]) == begin  # which count on as ever
         kept = positions(len(slots), p.start + begin, p.device) if last and p.start is not None else p[slots]
         self._gather(slots[None])
-        self.positions, self._gaps = kept, True
+        self.positions = kept
         self.least = self.least if self.where.window is None else len(slots) - spare
         return self
 
@@ -291,8 +276,8 @@ class KVCache:
             ShapeError: If there are other axes or sequences.
         """
         self._require_movable("shift", sums=False)
-        p, step = self.positions, torch.as_tensor(by, device=self.positions.device)
-        step = step.reshape(1, -1, 1) if isinstance(by, Tensor) else step.reshape(-1, 1, 1)
+        p, shape = self.positions, (1, -1, 1) if isinstance(by, Tensor) else (-1, 1, 1)
+        step = torch.as_tensor(by, device=p.device).reshape(shape)
         if step.is_floating_point() or step.shape[0] not in (1, p.axes) or step.shape[1] not in (1, self._batch):
             raise ShapeError(
                 f"shift got by={by}, but needs a whole number, or one for each of {p.axes} axes in a list, or one for "
@@ -321,7 +306,7 @@ class KVCache:
             return self
         moves = _closed_up(self.positions, a, b)
         slots = torch.arange(self.tokens, device=self.positions.device)
-        other = self._alike()  # so that nothing has changed where a map refuses to move
+        other = copy(self)  # so that nothing has changed where a map refuses to move
         p = other._keep(torch.cat([slots[:a], slots[b:]])[None]).positions
         vars(self).update(vars(other._move(_moved(p, *moves, p.known_starts() if p.is_part else None))))
         return self
@@ -346,18 +331,16 @@ class KVCache:
             )
         if not other.tokens:
             return self
-        new, before = self._behind(other.positions, at), self._lengths
+        new = self._behind(other.positions, at)
         rows = max(self._batch or other._batch, new.batch)
         moved = other.fork([0] * rows if other._batch == 1 else None)._move(new)
-        tensors = {name: moved._of(name) for name in moved._held}
+        tensors = {name: moved._of(name) for name in moved._held if name != "lengths"}
         if self.keys_dtype is None:
-            tensors["k"] = moved._of("k").to(self._held["k"].dtype) if self._held else moved.k
+            tensors["k"] = tensors["k"].to(self._held["k"].dtype) if self._held else moved.k
         forgotten = self.tokens + other.least if other.least else self.least
-        self.append(new, **tensors)
-        if moved._lengths is not None:  # not the other's, which may be this cache itself
-            self._lengths = _joined(before, moved._lengths)
-        self.least = forgotten
-        self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
+        keys = self.positions.append(new) if self.tokens else new
+        self._append(new, keys, tensors, moved._lengths)
+        self.least, self._gaps = forgotten, self._gaps or other._gaps
         return self
 
     def regime(self, n: int | None = None) -> "KVCache":
@@ -370,10 +353,14 @@ class KVCache:
         """
         if n is not None:
             require_whole("regime", n=n)
-        if self._lengths is not None:
-            self._move(self.positions, self.positions.lengths() if n is None else torch.full_like(self._lengths, n))
+        if (old := self._lengths) is not None:
+            self._move(self.positions, self.positions.lengths() if n is None else torch.full_like(old, n))
         self.regime_length = n
         return self
+
+    @property
+    def _lengths(self) -> Tensor | None:
+        return self._of("lengths")[:, 0] if "lengths" in self._held else None
 
     @property
     def _batch(self) -> int:
@@ -409,6 +396,20 @@ class KVCache:
                 f"{self.least}.\nForget less: after forget(spare=n), n tokens can be cropped."
             )
 
+    def _append(self, new: Positions, keys: Positions, tensors: dict[str, Tensor], lengths: Tensor | None) -> None:
+        """Store the tensors of new tokens, all of whose keys are at some positions then."""
+        before, after = self.tokens, keys.index.shape[2]
+        sizes = [(name, x.shape, x.dtype) for name, x in tensors.items()]
+        if (given := (after - before, self._batch, new.index.shape, *sizes)) != self._fitted:  # the step before fitted
+            self._require_fit(tensors, new, keys)
+            self._fitted = given
+        if self.keys_dtype is not None:
+            tensors["k"] = tensors["k"].to(self.keys_dtype)
+        if lengths is not None:
+            tensors["lengths"] = lengths[:, None].expand(len(tensors["k"]), -1, -1)
+        self._write(tensors, before, after)
+        self.positions = keys
+
     def _require_fit(self, tensors: dict[str, Tensor], new: Positions, keys: Positions) -> None:
         """Raise unless tensors have the tokens of their positions, and the sizes, names and dtypes of the cache."""
         (_, batch, n), held = new.index.shape, self._held
@@ -428,7 +429,7 @@ class KVCache:
                 )
             if x.dtype != before.dtype and (name != "k" or self.keys_dtype is None):
                 raise SettingError(f"{name} has dtype {x.dtype}, but the cache {before.dtype}.\nMake both equal.")
-        if (needed := set(held) or self._needed | set(tensors)) != set(tensors):
+        if (needed := set(held) - {"lengths"} or self._needed | set(tensors)) != set(tensors):
             raise SettingError(
                 f"the cache needs {', '.join(sorted(needed))} of each token, but got {', '.join(sorted(tensors))}.\n"
                 "Pass gates=here.gates(x) and increments=here.increments(x) of the new tokens, each always or never."
@@ -437,8 +438,6 @@ class KVCache:
     def _write(self, tensors: dict[str, Tensor], before: int, after: int) -> None:
         """Write tensors behind what is there, with room for later ones."""
         held = self._held
-        if self.keys_dtype is not None:
-            tensors["k"] = tensors["k"].to(self.keys_dtype)
         graph = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors.values(), *held.values()))
         if graph or (not before and self.capacity <= after):
             for name, x in tensors.items():
@@ -459,18 +458,20 @@ class KVCache:
 
     def _move(self, new: Positions, lengths: Tensor | None = None) -> "KVCache":
         """Map the keys to other positions, or as those of texts of other lengths."""
-        scheme, lengths = self._scheme, self._lengths if lengths is None else lengths
+        scheme, old = self._scheme, self._lengths
+        lengths = old if lengths is None else lengths
         if scheme is not None and not self._sums and self._held:
-            pairs = ((self.positions, self._lengths), (new, lengths))
+            pairs = ((self.positions, old), (new, lengths))
             bounds = (scheme.bind(p) if n is None else scheme.bind(p, n) for p, n in pairs)
             self._held["k"], self._room = scheme.rerotate(self._of("k"), *bounds), 0
-        self.positions, self._lengths = new, lengths
+            if lengths is not None:
+                self._held["lengths"] = lengths[:, None].expand(self._batch, -1, -1)
+        self.positions = new
         return self
 
     def _gather(self, slots: Int64[Tensor, "rows kept"]) -> None:
         """Keep copies of the tensors at some slots, for all sequences or for each."""
         self._held = {name: _at_slots(self._of(name), slots) for name in self._held}
-        self._lengths = None if self._lengths is None else self._lengths.take_along_dim(slots, -1)
         self._room = slots.shape[1]
 
     def _keep(self, slots: Int64[Tensor, "rows kept"], absent: Bool[Tensor, "batch kept"] | None = None) -> "KVCache":
@@ -482,39 +483,38 @@ class KVCache:
         if absent is not None:
             segment = torch.where(absent, -1, torch.zeros_like(order) if segment is None else segment)
         if len(slots) > 1 or not torch.equal(slots[0], torch.arange(slots.shape[1], device=slots.device)):
-            self._gather(slots)
-        elif self._lengths is not None:  # the rest of the tensors is overwritten, or left behind by a larger one
-            self._lengths = self._lengths[:, : slots.shape[1]]
+            self._gather(slots)  # else the rest of the tensors is overwritten, or left behind by a larger one
         self.positions = text_positions(index, order, segment, p.numbering, starts)
         return self
 
     def _behind(self, p: Positions, at: int | Tensor | None) -> Positions:
         """Return positions of another cache, moved behind those of this one."""
         own, empty = self.positions, not self.tokens
-        real = torch.ones_like(p.order, dtype=torch.bool) if p.segment is None else p.segment >= 0
-        if p.segment is not None and bool(((p.segment != last_document(p.segment)) & real).any()):
+        document = _documents(p)
+        if bool(((document != last_document(document)) & (document >= 0)).any()):
             raise PositionError("paste needs a cache of one document, but this one has several.\nPaste slices of it.")
         first, begin = first_token(p)
         start = first if empty or at is not None else self.next().index.amin(0)
         start = start if at is None else torch.as_tensor(at, device=p.device).reshape(-1, 1)
-        end = begin
-        if not empty:
-            end = own.order if own.segment is None else own.order.masked_fill(own.segment < 0, -1)
-            end = end.amax(-1, keepdim=True) + 1
+        end = begin if empty else torch.where(_documents(own) < 0, -1, own.order).amax(-1, keepdim=True) + 1
         if _counts(p) and (empty or _counts(own)):
             end = start if empty else torch.maximum(end, start)
         moved = _moved(p, (start - first)[None], end - begin, None)
         if own.segment is None and moved.segment is None:
             return moved
-        document = torch.zeros_like(begin) if own.segment is None else last_document(own.segment)
-        return text_positions(moved.index, moved.order, torch.where(real, document, -1), own.numbering)
+        joins = torch.where(document < 0, -1, last_document(_documents(own)))
+        return text_positions(moved.index, moved.order, joins, own.numbering)
 
 
 def first_token(p: Positions) -> tuple[Tensor, Int64[Tensor, "batch 1"]]:
     """Return the least coordinate and the least order of each sequence, without padding."""
-    hidden = torch.zeros_like(p.order, dtype=torch.bool) if p.segment is None else p.segment < 0
-    least, order = (x.masked_fill(hidden, int(x.amax())).amin(-1, keepdim=True) for x in (p.index.amin(0), p.order))
+    padding = _documents(p) < 0
+    least, order = (x.masked_fill(padding, int(x.amax())).amin(-1, keepdim=True) for x in (p.index.amin(0), p.order))
     return least, order
+
+
+def _documents(p: Positions) -> Int64[Tensor, "rows tokens"]:
+    return torch.zeros_like(p.order) if p.segment is None else p.segment
 
 
 def position_inside(operation: str, name: str) -> str:
@@ -532,12 +532,6 @@ def _at_slots(x: Tensor, slots: Int64[Tensor, "rows kept"]) -> Tensor:
     return x.take_along_dim(slots.view(len(slots), 1, -1, *(1,) * (x.dim() - 3)), 2)
 
 
-def _joined(before: Tensor | None, after: Int64[Tensor, "rows new"]) -> Int64[Tensor, "batch tokens"]:
-    """Return the lengths of the texts of all keys, of a batch of 1 for all sequences."""
-    both = [after] if before is None else [before, after]
-    return torch.cat([x.expand(max(map(len, both)), -1) for x in both], dim=-1)
-
-
 def _counts(p: Positions) -> bool:
     """Return whether the order of tokens is their coordinate."""
     return p.start is not None or (p.axes == 1 and not p.real and torch.equal(p.index[0], p.order))
@@ -545,9 +539,8 @@ def _counts(p: Positions) -> bool:
 
 def _moved(p: Positions, by: Tensor, order_by: Tensor, starts: Tensor | None) -> Positions:
     """Return positions with `by` added to coordinates and `order_by` to orders, where they are no padding."""
-    index, order = p.index + by, p.order + order_by
-    if p.segment is not None:
-        index, order = torch.where(p.segment < 0, p.index, index), torch.where(p.segment < 0, p.order, order)
+    real = _documents(p) >= 0
+    index, order = p.index + by * real, p.order + order_by * real
     if not p.real:
         require_positions(index, torch.int64)
     return text_positions(index, order, p.segment, p.numbering, starts)
@@ -559,7 +552,7 @@ def _closed_up(p: Positions, a: int, b: int) -> tuple[Tensor, Int64[Tensor, "bat
     Of an image that is cut, the part before a stays, and the next token comes after its largest coordinate.
     """
     least, most, rows = p.index.amin(0), p.index.amax(0), torch.arange(p.batch, device=p.device)
-    document = torch.zeros_like(p.order) if p.segment is None else p.segment
+    document = _documents(p)
     by, order_by = (torch.zeros_like(x[:, b:]) for x in (least, p.order))
     for each in document[:, a:b].unique().tolist():
         gone, later = document[:, a:b] == each, document[:, b:] == each

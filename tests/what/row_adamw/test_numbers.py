@@ -61,16 +61,12 @@ def test_a_table_of_sixteen_bits_is_its_master_rounded(dtype, step):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_gradients_of_several_lookups_and_backwards_are_summed(dtype):
-    table = TokenEmbedding(V, D, dtype=dtype)
+def test_gradients_of_several_lookups_and_backward_passes_are_summed(dtype):
+    table, ids = TokenEmbedding(V, D, dtype=dtype), torch.tensor([3, 4, 3])
     RowAdamW(table)
-    wanted = torch.zeros(V, D)
     for _ in range(2):
-        lookups = torch.tensor([3, 4, 3]), torch.tensor([4]), torch.tensor([5, 3])
-        sum(table(ids).sum() for ids in lookups).backward()
-        wanted.index_add_(0, torch.cat(lookups), torch.ones(6, D))
-    assert type(table.weight.grad).__name__ == "RowGradient"
-    assert torch.equal(table.weight.grad.to_dense().float(), wanted)
+        (table(ids).sum() + table(ids[1:]).sum()).backward()
+    assert table.weight.grad.to_dense()[2:6, 0].tolist() == [0, 6, 4, 0]
 
 
 def test_values_written_to_a_table_of_sixteen_bits_are_kept():
