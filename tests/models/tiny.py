@@ -111,10 +111,6 @@ _OWN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What a type needs besides, to have its windows, temperatures and kinds of layers in so few."""
 
-_TEMPERATURE = {
-    "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.1,
-    "original_max_position_embeddings": 4,
-}  # fmt: skip
 ACTIVE: dict[str, dict[str, Any]] = {
     "beam": {"num_hidden_layers": 6},
     "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 8},
@@ -122,11 +118,9 @@ ACTIVE: dict[str, dict[str, Any]] = {
         "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 12, "position_buckets": 8,
         "share_att_key": True, "norm_rel_ebd": "layer_norm",
     },
-    "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
-    "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
+    **{name: _OWN[name] for name in ("granite_swa", "granitemoe_swa", "ministral3", "udop")},
     **{name: {"log_scaling_n_floor": 3, "log_scaling_alpha": 0.5} for name in ("inkling2_text", "inkling_text")},
-    **{name: {"rope_parameters": dict(_TEMPERATURE)} for name in ("ministral3", "mistral4")},
-    "udop": {"relative_bias_args": [{"type": "1d"}]},
+    "mistral4": {"rope_parameters": _HEATED},
 }  # fmt: skip
 """What makes temperatures differ from 1 within so few positions, and the thetas of layers differ, in tiny_config."""
 
@@ -199,7 +193,7 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
 
 def active_config(model_type: str, **others: Any) -> PreTrainedConfig:
     """Return the configuration that a probe is tried on, with the type's temperature, and its window if it is off."""
-    settings = dict(ACTIVE.get(model_type, {}))
+    settings = deepcopy(ACTIVE.get(model_type, {}))
     config = tiny_config(model_type, **settings)
     reader = MODEL_TYPES[model_type].windows if model_type in MODEL_TYPES else None
     if reader is None or reader.by in ("global_local", "both_sides") or any(ww.from_huggingface(config).windows):

@@ -8,7 +8,7 @@ from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
 
 import whatwhere as ww
 
-from .shared import merge, split, table_of
+from .shared import split, table_of
 
 HEADS, HEAD_DIM, DIM = 3, 8, 24
 TERMS = [["c2p", "p2c"], ["c2p"], ["p2c"]]
@@ -86,22 +86,6 @@ def test_scores(buckets: int, max_distance: int, terms: list[str], share: bool) 
     element = like(module, table).bind(p, p, q=q, k=k)
     mine = table_of(element, 2, HEADS, 50, 50)
     torch.testing.assert_close(mine.flatten(0, 1), wanted, rtol=1e-7, atol=1e-9)  # their sqrt is float32
-
-
-@pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize("terms", TERMS)
-def test_attention(terms: list[str], share: bool) -> None:
-    """A whole module with its weights, looking both ways, padding on the right."""
-    module = attention_of(terms, share=share)
-    x = torch.randn(2, 50, DIM, dtype=torch.float64)
-    table = torch.randn(2 * module.pos_ebd_size, DIM, dtype=torch.float64)
-    real = torch.arange(50) < torch.tensor([[50], [31]])
-    mask = real[:, None, :, None] & real[:, None, None]
-    wanted, _ = module(x, mask, rel_embeddings=table)
-    q, k, v = (split(projection(x)) for projection in (module.query_proj, module.key_proj, module.value_proj))
-    here = ww.Where(score=like(module, table)).at(ww.Positions.from_mask(real))
-    mine = merge(here.attention(q, k, v, causal=False))
-    torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-7)
 
 
 def test_pin_position_to_content_reads_the_distance_of_query_minus_key() -> None:

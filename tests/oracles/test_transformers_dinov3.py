@@ -1,11 +1,15 @@
-"""Axial rotary at real coordinates equals that of transformers' DINOv3, in training too."""
+"""Axial rotary equals that of transformers' Qwen2-VL, and at real coordinates, in training too, of its DINOv3."""
 
 import pytest
 import torch
 from transformers import DINOv3ViTConfig
 from transformers.models.dinov3_vit import modeling_dinov3_vit as dinov3
+from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
 
 import whatwhere as ww
+
+from .shared import require_close
 
 CONFIG = {"hidden_size": 64, "num_attention_heads": 2, "patch_size": 4, "image_size": 32, "rope_theta": 100.0}
 
@@ -45,3 +49,14 @@ def test_whole_rows_and_columns_are_other_angles() -> None:
     q, rope = torch.randn(1, 2, 48, 32), ww.AxialRotary(32, theta=100.0)
     scores = [x @ x.mT for x in (rope(q, q, ww.Positions.grid(6, 8))[0], rotated(module, q, 6, 8))]
     assert (scores[0] - scores[1]).abs().max() > 10
+
+
+@pytest.mark.parametrize("head_dim", [32, 80])
+def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
+    config = Qwen2VLVisionConfig(embed_dim=4 * head_dim, num_heads=4)
+    p = ww.Positions.grid(30, 50)
+    cos, sin = qwen2.Qwen2VLVisionRotaryEmbedding(config)(torch.zeros(1), p.index.transpose(0, 1))
+    q, k = torch.randn(2, p.tokens, 4, head_dim)  # (tokens, heads, head_dim) is their order
+    theirs = qwen2.apply_rotary_pos_emb_vision(q, k, cos[0], sin[0])
+    ours = ww.AxialRotary(head_dim)(q.transpose(0, 1)[None], k.transpose(0, 1)[None], p)
+    require_close(tuple(x[0].transpose(0, 1) for x in ours), theirs, 5 * 50 * 3e-7)

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 from transformers import GPTNeoXConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
-from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
 from transformers.models.gpt_neox import modeling_gpt_neox as neox
 from transformers.models.llama import modeling_llama as llama
 
@@ -143,22 +141,6 @@ def test_a_part_of_the_head(name: str) -> None:
         assert torch.equal(mine[..., 32:], wanted[..., 32:])
 
 
-def test_gemma_4() -> None:
-    """Layers of full attention turn a quarter of the pairs of wider heads; the others are plain."""
-    config = Gemma4TextConfig()
-    module, ids = Gemma4TextRotaryEmbedding(config), torch.arange(3000)[None]
-    rope_parameters = config.rope_parameters["full_attention"]
-    assert (rope_parameters["rope_type"], rope_parameters["partial_rotary_factor"]) == ("proportional", 0.25)
-    full, sliding = (config.per_layer_config[kind] for kind in ("full_attention", "sliding_attention"))
-    assert full.head_dim == 2 * sliding.head_dim
-    wide = ww.Rotary(full.head_dim, rope_parameters["rope_theta"], scaling=ww.scaling.Proportional(0.25))
-    theirs = module(torch.zeros(1), ids, layer_type="full_attention")
-    assert_same_turns(wide.bind(ww.positions(3000)), theirs, ids, wide)
-    plain = ww.Rotary(sliding.head_dim, config.rope_parameters["sliding_attention"]["rope_theta"])
-    theirs = module(torch.zeros(1), ids, layer_type="sliding_attention")
-    assert_same_turns(plain.bind(ww.positions(3000)), theirs, ids, plain)
-
-
 # Where they are wrong: pinned, so that we notice when it is no longer so
 
 
@@ -176,27 +158,3 @@ def test_pin_a_sequence_changes_with_its_neighbors(name: str) -> None:
     )
     long = rope.bind(ww.Positions.from_position_ids(ids))
     assert_same_turns(tuple(x[1:] for x in long), module(torch.zeros(1), ids[1:]), ids[1:], rope)
-
-
-def test_pin_earlier_lengths_are_remembered() -> None:
-    """A short sequence after a long one, but not shorter than the trained length, keeps the long one's frequencies."""
-    parameters, _ = CASES["dynamic"]
-    fresh, used = (llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0)) for _ in range(2))
-    ids = torch.arange(EXTENDED + 1)[None]
-    used(torch.zeros(1), torch.arange(8 * EXTENDED)[None])
-    assert (used(torch.zeros(1), ids)[0] - fresh(torch.zeros(1), ids)[0]).abs().max() > 0.5
-
-
-def test_pin_truncate_is_not_read_where_layers_have_parameters_of_their_own() -> None:
-    """It is looked up in the outer mapping, whose keys are layer types: the ramp is rounded all the same."""
-    parameters, scaling = CASES["yarn, not truncated"]
-    config = config_of(parameters, 10_000.0)
-    flat, _ = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
-    nested = config_of(parameters, 10_000.0)
-    nested.layer_types = ["full_attention"]
-    nested.rope_parameters = {"full_attention": dict(config.rope_parameters)}
-    theirs, _ = ROPE_INIT_FUNCTIONS["yarn"](nested, "cpu", layer_type="full_attention")
-    assert (theirs / flat - 1).abs().max() > 0.01
-    rounded = ww.scaling.YaRN(32.0, 4096).frequencies(64, 10_000.0)
-    torch.testing.assert_close(rounded.float(), theirs, rtol=FREQUENCY, atol=0)
-    torch.testing.assert_close(scaling.frequencies(64, 10_000.0).float(), flat, rtol=FREQUENCY, atol=0)

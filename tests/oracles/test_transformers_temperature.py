@@ -1,12 +1,11 @@
-"""The query temperature equals that of transformers' Llama 4, Ministral 3, Mistral 4, Beam, Inkling and Inkling 2."""
+"""The query temperature of transformers' Llama 4, Ministral 3 and Inkling 2: what it counts, and from where."""
 
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BeamConfig, Inkling2TextConfig, Llama4TextConfig, Ministral3Config
-from transformers.models.beam import modeling_beam as beam
+from transformers import Inkling2TextConfig, Llama4TextConfig
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 from transformers.models.llama4 import modeling_llama4 as llama4
 from transformers.models.ministral3 import modeling_ministral3 as ministral3
@@ -59,12 +58,6 @@ def llama4_pair() -> tuple[nn.Module, nn.Module]:
     return warm, plain
 
 
-def test_llama4() -> None:
-    """Counted from 1, in steps of floor_scale."""
-    (warm, plain), given = llama4_pair(), x()
-    require_factor(queries(warm, given, None, None), queries(plain, given, None, None), temperature.SteppedLog(0.1, 8))
-
-
 def test_llama4_with_left_padding_takes_the_slot() -> None:
     """Its module has no positions: a padded sequence has the factors of its slots, not those of its positions."""
     (warm, plain), given = llama4_pair(), x()
@@ -78,31 +71,6 @@ def test_llama4_with_left_padding_takes_the_slot() -> None:
     )
 
 
-def rope_parameters(beta: float) -> dict[str, Any]:
-    """Return YaRN with the temperature beside it."""
-    return {
-        "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 8,
-        "max_position_embeddings": 32, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-        "llama_4_scaling_beta": beta,
-    }  # fmt: skip
-
-
-def ministral3_queries(p: Tensor, given: Tensor, beta: float, seed: int = 3) -> Tensor:
-    """Return the queries of Ministral 3's attention, rotated and multiplied."""
-    torch.manual_seed(seed)
-    config = Ministral3Config(**SIZES, rope_parameters=rope_parameters(beta))
-    module, rope = ministral3.Ministral3Attention(config, 0), ministral3.Ministral3RotaryEmbedding(config)
-    return queries(module, given, rope(given, p), None, p)
-
-
-@pytest.mark.parametrize("start", [0, 1000])
-def test_ministral3(start: int) -> None:
-    """Counted from 0, in steps of the trained length, after the rotation."""
-    p, given = torch.arange(start, start + TOKENS)[None], x()
-    warm, plain = (ministral3_queries(p, given, beta) for beta in (0.1, 0.0))
-    require_factor(warm, plain, temperature.SteppedLog(0.1, 8, offset=0), p)
-
-
 def test_llama4_counts_from_one_and_ministral3_from_zero() -> None:
     """With one period and strength, their factors differ where a step begins."""
     p, given = torch.arange(TOKENS)[None], x()
@@ -111,18 +79,6 @@ def test_llama4_counts_from_one_and_ministral3_from_zero() -> None:
     from_zero = ministral3.get_llama_4_attn_scale(p, 0.1, 8)
     differ = ((from_one - from_zero).abs() > 1e-3).all(dim=1).all(dim=-1)[0].nonzero().flatten()
     assert differ.tolist() == [7, 15, 23, 31, 39]
-
-
-@pytest.mark.parametrize("start", [0, 20_000])
-def test_beam(start: int) -> None:
-    """The power curve, in layers without rotary positions."""
-    p, given = torch.arange(start, start + TOKENS)[None], 10 * x()
-    module = beam.BeamAttention(BeamConfig(**SIZES), 0)
-    plain = queries(module, given, None, None)
-    warm = queries(module, given, None, None, attention_scaling=beam.compute_attention_scaling(p))
-    scheme = ww.QueryTemperature(8, temperature.Power(0.1, 2048))
-    torch.testing.assert_close(scheme(plain, plain, p)[0], warm, rtol=1e-6, atol=1e-6)
-    assert (warm != plain).any()
 
 
 @pytest.mark.parametrize("start", [0, 1000])

@@ -7,8 +7,6 @@ from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAt
 
 import whatwhere as ww
 
-from .shared import table_of
-
 HEADS, DIM, TOKENS, MEMORY = 3, 24, 12, 7
 
 
@@ -51,18 +49,3 @@ def test_attention(causal: bool, memory: int) -> None:
     ours = here.attention(q, k, v, causal=causal)
     # They take frequencies and angles in float32, which at distance 19 is 2e-6 from the angle.
     torch.testing.assert_close(ours, theirs.permute(1, 2, 0, 3), rtol=0, atol=5e-6)
-
-
-def test_bias() -> None:
-    """The shifted scores alone, in float64 throughout."""
-    _, module = model()
-    q, k = (torch.randn(1, HEADS, TOKENS, DIM // HEADS, dtype=torch.float64) for _ in range(2))
-    frequencies = ww.frequencies.inverse_frequencies(DIM)
-    r = XLNetModel.positional_embedding(torch.arange(TOKENS, -TOKENS, -1.0, dtype=torch.float64), frequencies)
-    k_r = torch.einsum("ibh,hnd->nid", r, module.r)
-    shifted = module.rel_shift_bnij((q + module.r_r_bias[:, None]) @ k_r.mT, klen=TOKENS)
-    wanted = (shifted + module.r_w_bias[:, None] @ k.mT) * module.scale
-    p = ww.positions(TOKENS)
-    element = like(module).bind(p, p, q=q, k=k)
-    ours = table_of(element, 1, HEADS, TOKENS, TOKENS)
-    torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-6)  # our sine and cosine are float32

@@ -183,7 +183,7 @@ MINISTRAL = ALL["mistralai/Ministral-3-3B-Instruct-2512"].config["text_config"]
 
 
 def test_temperatures_of_published_files() -> None:
-    """The curves are those of their modules: see tests/oracles/test_transformers_temperature.py."""
+    """The curves are those of their modules: see tests/models/test_golden.py."""
     scout, ministral = (ww.from_huggingface(text) for text in (SCOUT, MINISTRAL))
     curve = Plan("stepped", {"alpha": 0.1, "period": 8192, "offset": 1})
     assert scout.temperatures[:4] == (None, None, None, curve)

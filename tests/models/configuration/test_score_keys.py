@@ -86,7 +86,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
     ],
 )  # fmt: skip
 def test_settings_of_biases(model_type: str, part: str | None, keys: dict[str, Any], plan: Plan) -> None:
-    """What a scheme computes with them is that of transformers' modules: see tests/oracles."""
+    """What a scheme computes with them is that of transformers' modules: see tests/oracles and tests/huggingface."""
     description = ww.from_huggingface(config_of(model_type, **keys), part=part)
     assert description.score == (plan,) * description.layers
     wheres = description.wheres()
