@@ -12,7 +12,12 @@ from whatwhere.report.text import count, listed, number, percent
 
 ABSENT = "–"
 _ORDER: Sequence[Verdict] = ("holds", "fails", "depends", "not measured")
-_COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not measured": "are not decided"}
+_COUNTED = {
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "depends": ("holds in part", "hold in part"),
+    "not measured": ("is not decided", "are not decided"),
+}
 _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
 
 
@@ -41,7 +46,9 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
 
 def _counts(claims: Sequence[Claim]) -> str:
     numbers = {verdict: sum(each.verdict == verdict for each in claims) for verdict in _ORDER}
-    return f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v]}' for v, n in numbers.items() if n])}."
+    return (
+        f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v][n != 1]}' for v, n in numbers.items() if n])}."
+    )
 
 
 def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> str:

@@ -159,7 +159,7 @@ def test_rows_that_training_did_not_move_are_named(results: Path) -> None:
     assert found.unmoved.ids.tolist() == np.flatnonzero(cosines > 1 - 1e-7).tolist()
     assert [row.token for row in found.unmoved.examples[:2]] == ["[PAD]", "[EOS]"]
     assert all(0.99 < row.factor <= 1 for row in found.unmoved.examples)
-    assert "training did not move" in next(written(found))  # type: ignore[operator]
+    assert "([PAD], [EOS]), but for weight decay" in next(written(found))  # type: ignore[operator]
 
 
 def test_a_random_table_is_called_one(tmp_path: Path) -> None:

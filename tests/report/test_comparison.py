@@ -25,7 +25,7 @@ from whatwhere.studio.export import unpack, write_page
 from whatwhere.studio.session import Session
 
 from ..comparison import made_up
-from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
+from ..comparison.made_up import change, hostile_folder, made_up_folder
 from ..running import whatwhere
 from .page import Page
 
@@ -95,7 +95,6 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: None) 
     assert len(written) < 1_000_000
     assert write_report(folder).read_text(encoding="utf-8") == written, "the same bytes, whenever it is written"
     assert {path: path.read_bytes() for path in before} == before
-    assert not list(folder.glob("*.part"))
 
 
 def _best_first(folder: Path) -> list[str]:
@@ -283,7 +282,6 @@ def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
         "No logit changes by 0.001 when every position is shifted: \u201cnone\u201d, rotary and alibi; a shift by 1 "
         "takes: sinusoidal from 99.0\u00a0% to 60.0\u00a0%; no row for shifted positions: learned."
     )
-    assert SHIFTS[:2] == (0, 1)
 
 
 def test_one_scheme_one_seed_and_no_test_beyond(tmp_path: Path) -> None:
@@ -329,11 +327,13 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
 
 
-@pytest.mark.parametrize("file", ["../outside.safetensors", "/etc/hostname", "models/../../outside.safetensors"])
-def test_a_file_outside_the_folder_is_refused(tmp_path: Path, bundle: None, file: str) -> None:
+@pytest.mark.parametrize(
+    "file", ["../outside.safetensors", "/etc/hostname", "models/../../outside.safetensors", "models/\0"]
+)
+def test_a_file_that_is_not_in_the_folder_is_refused(tmp_path: Path, bundle: None, file: str) -> None:
     folder = made_up_folder(tmp_path / "inner", schemes=("rotary",), seeds=1)
     shutil.copy(folder / "models/rotary-0.safetensors", tmp_path / "outside.safetensors")
-    with pytest.raises((ResultsError, CheckpointError), match=r"outside its own folder|only a plain name"):
+    with pytest.raises((ResultsError, CheckpointError), match=r"outside its own folder|only a plain name|null"):
         write_report(change(folder, lambda data: data["runs"][0].update(file=file)))
 
 
@@ -384,13 +384,6 @@ def test_of_damaged_results_no_page_is_written_and_the_old_one_stays(tmp_path: P
     assert not list(folder.glob("*.part"))
 
 
-def test_a_file_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
-    folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
-    results = read_results(change(folder, lambda data: data["runs"][0].update(file="models/\0")))
-    with pytest.raises(ResultsError, match="null"):
-        results.tables(results.runs[0])
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff\xfe", "[" * 100_000])
 def test_what_is_no_results_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_bytes(text.encode("latin-1"))
@@ -428,8 +421,8 @@ TOO_FEW = "cannot show any difference at the 5\u00a0% level: 1 pair of schemes n
 @pytest.mark.parametrize(
     ("seeds", "ahead", "conclusion"),
     [
-        (1, 1, f"One seed {TOO_FEW}"),
-        (5, 5, f"Five seeds {TOO_FEW}"),
+        (1, 1, f"1 seed {TOO_FEW}"),
+        (5, 5, f"5 seeds {TOO_FEW}"),
         (6, 6, "alibi is better than rotary by 1.5 points, the mean of the paired differences (95\u00a0% interval "),
         (6, 5, "These seeds do not separate alibi from rotary."),
         (9, 8, "alibi is better than rotary by 1.2 points, "),  # 12 / 2^9: five gains are as small as the loss
@@ -479,8 +472,7 @@ def test_where_no_scheme_learned_the_task_no_score_is_kept_or_lost(tmp_path: Pat
     unlearned = read_results(made_up.set_scores(folder, None, {"sinusoidal": [0.2, 0.2], "alibi": [0.2, 0.2]}))
     said = sentences.shift_sentence(unlearned)
     assert "no score to keep, for the task was not learned: sinusoidal" in said
-    assert "takes" not in said
-    assert "stays" not in said
+    assert not re.search("takes|stays", said)
 
 
 def test_where_no_scheme_learned_the_task_nothing_is_said_of_longer_inputs(tmp_path: Path) -> None:
@@ -488,7 +480,7 @@ def test_where_no_scheme_learned_the_task_nothing_is_said_of_longer_inputs(tmp_p
     assert first_sentences(folder).startswith(
         "Of 2 schemes, not one learned the task: the best score in length is 65.0\u00a0% (alibi). In length the "
         "medians lie between 60.0\u00a0% and 65.0\u00a0%; a predictor without positions has 65.8\u00a0% (order-free "
-        "ceiling). So nothing can be concluded on longer inputs: train longer. One seed cannot show any difference"
+        "ceiling). So nothing can be concluded on longer inputs: train longer. 1 seed cannot show any difference"
     )
     made_up.set_scores(folder, None, {"none": [0.6], "alibi": [0.66]})
     assert [learned(read_results(folder), scheme) for scheme in ("none", "alibi")] == [False, True]

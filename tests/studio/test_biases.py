@@ -117,7 +117,7 @@ def test_biases_that_depend_on_what_tokens_say_are_left_out_and_said(tmp_path: P
 
 def test_the_runs_of_a_comparison_have_their_biases(results: Path) -> None:
     result = api.shown(Session.open(results), {"tokens": 5, "head": 1})
-    assert result.choices[0].title == "trained: rotary+alibi, seed 0"
+    assert result.choices[0].title == "run: rotary+alibi, seed 0"
     assert (result.scheme, result.heads, result.missing) == ("own-0", 2, None)
     np.testing.assert_allclose(result.matrix, reference.alibi_bias(np.arange(5), np.arange(5), 2)[1], rtol=1e-6)
 

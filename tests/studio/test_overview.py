@@ -95,13 +95,17 @@ def test_of_results_it_shows_one_table(results: Path) -> None:
     # Positions may be another run's than tokens, so they are not compared.
     assert names(answer) == ["warnings", "sizes", "norms", "spectrum", "diagnostics"]
     weight = session.table().weight
-    assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}"
-    assert sum(chart(answer, "norms").series[0].values) == len(weight)
+    assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}, {session.run.rpartition('-')[0]} positions"
+    norms = chart(answer, "norms")
+    assert sum(norms.series[0].values) == len(weight)
+    assert len(norms.x) <= 1 + 6, "Rice's rule for 20 rows"
+    np.testing.assert_allclose(np.diff(norms.x), norms.x[1] - norms.x[0], rtol=1e-6)
 
 
 def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Session) -> None:
     answer = overview(fresh)
     assert answer.headline == "20 tokens × 64"
+    assert len(chart(answer, "spectrum").x) == 19, "20 rows less their mean have no other axes"
     assert parts(answer, "warnings") == ["No contradiction and no suspicious row was found."]
     assert "There is no configuration, so the positional encoding of this model is not known." in parts(
         answer, "absent"
@@ -138,5 +142,4 @@ def test_the_page_shows_it_live_and_exported(look: Callable[..., dict[str, Any]]
     saved = csv_rows(seen["parts"])
     assert float(saved[0]["parameters"]) == 600 * 64
     assert seen["plain"].index(f"{answer.headline}.") < seen["plain"].index(titles[0])
-    for each in titles:
-        assert each in seen["plain"]
+    assert all(each in seen["plain"] for each in titles)

@@ -79,6 +79,7 @@ def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
 
 def test_runs_show_what_they_learned(results: Path) -> None:
     result = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
+    assert result.notes == ["trained with up to 8 tokens"]
     saved = load_file(results / "models" / "learned-0.safetensors")["input.where.input.weight"]
     assert result.rows == len(saved)
     np.testing.assert_array_equal(result.fingerprint.values, saved)

@@ -1,6 +1,7 @@
 """The training replay and attention by distance: beside the files of a run, beside NumPy, and on the page."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from whatwhere.records import sealed
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.session import Session
+
+from ..comparison.made_up import change
 
 
 @pytest.fixture
@@ -77,14 +79,12 @@ def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None
             np.testing.assert_array_equal([head.values for head in heads], trace[f"attention@{length}"][layer])
             np.testing.assert_array_equal(uniform.values, trace[f"uniform@{length}"][layer])
             assert chart.x == list(range(2 * length + 2))
-    assert [section.name for section in api.attention(session, {"run": "learned-0"}).sections] == ["length-3"]
+        layer, head, at = np.unravel_index(np.argmax(trace[f"attention@{length}"]), (2, 2, 2 * length + 2))
+        assert re.search(rf"\b{at} tokens? back, by head {head} of layer {layer}\.", section.parts[0])
 
 
 def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
-    content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
-    for run in content["runs"]:
-        run["trace"] = ""
-    (copy / "results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
+    change(copy, lambda data: [run.update(trace="") for run in data["runs"]])
     session = Session.open(copy)
     result = api.frames(session, {"run": "learned-0"})
     layer = load_file(copy / "models/learned-0.safetensors")
@@ -112,9 +112,7 @@ def test_trainings_that_diverged_and_large_tables_have_no_film(copy: Path, monke
 
 
 def test_an_encoder_looks_both_ways(copy: Path) -> None:
-    content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
-    content["settings"]["direction"] = "encoder"
-    (copy / "results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
+    change(copy, lambda data: data["settings"].update(direction="encoder"))
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (section,) = api.attention(Session.open(copy), {"run": "learned-0"}).sections

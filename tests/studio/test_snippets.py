@@ -1,6 +1,7 @@
 """The Python below the figures: it imports public names alone, runs as it is, and computes what the figure shows."""
 
 import ast
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,6 +80,9 @@ def check_pipeline(look: Callable[..., dict[str, Any]], session: Session, settin
     query = urlencode(settings)
     views = {step: f"pipeline?{query}&step={step}" for step in ("tokens", *STEPS, "bias")}
     values = collected(look, session, *views.values())
+    for read in values[views["tokens"]]:  # a command prints a line for each token
+        ids = read if isinstance(read, list) else re.findall(r"^ +\d+ +\S+ +(\d+) ", read, re.M)
+        assert [*map(int, ids)][: len(steps.ids)] == steps.ids.tolist()
     for step, field in STEPS.items():
         right = getattr(steps, field)
         snippets = values[views[step]]

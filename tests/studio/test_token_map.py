@@ -222,7 +222,7 @@ def test_the_page_draws_stops_and_selects(
     assert calls == ["tsne", "tsne"]
     assert seen["drawn"] == [
         "keeps 25 % of the 10 nearest tokens of the full space",
-        "400 tokens sampled; chance would keep 2.5 %",
+        "of 400 tokens; chance would keep 2.5 %",
     ]
     assert seen["without"] == 0
     assert 'pip install "whatwhere[umap]"' in seen["missing"]

@@ -44,7 +44,7 @@ from whatwhere.report.section import Chart, Part, Section, Series, Table, source
 from whatwhere.report.text import count, decimals, number, percent, ranges, spread
 
 if TYPE_CHECKING:
-    from whatwhere.comparison.answers import Answer, Answers  # and with them PyTorch
+    from whatwhere.comparison.answers import Answers  # and with them PyTorch
 
 _TESTED = (
     "The same Transformer is trained under each scheme, then tested on new sequences of each length. The curve is the "
@@ -340,16 +340,19 @@ def answers(asked: "Answers") -> Iterator[Part]:
     """Return the answers, as `ask` returns them, as text and a table."""
     tokens = " ".join(map(visible, asked.tokens))
     right = "the task knows no correct answer to it" if asked.correct is None else f"correct is {asked.correct}"
-    length = count(len(asked.tokens), "token")
-    if len(asked.tokens) > asked.trained[-1]:
-        length += ", longer than any in training"
-    else:
-        length += f" (trained with {ranges(asked.trained)} tokens)"
-    yield f"{tokens}: {length}; {right}."
+    seen = f" (trained with {ranges(asked.trained)} tokens)"
+    seen = ", longer than any in training" if len(asked.tokens) > asked.trained[-1] else seen
+    yield f"{tokens}: {count(len(asked.tokens), 'token')}{seen}; {right}."
     if len({answer.positions for answer in asked.answers}) == 1:
         yield f"Positions {', '.join(map(str, asked.answers[0].positions))}."
     columns = ("scheme", "seed", "answer", "probability", "correct", "then", "right in length")
-    rows = [*map(_answer_row, asked.answers)]
+    rows = []
+    for answer in asked.answers:
+        first, *rest = answer.top
+        then = ", ".join(f"“{visible(one.token)}” {percent(one.probability)}" for one in rest)
+        correct = ABSENT if answer.correct is None else "yes" if answer.correct else "no"
+        named = [name_text(answer.scheme), str(answer.seed), f"“{visible(first.token)}”", percent(first.probability)]
+        rows.append([*named, correct, then, percent(answer.in_length) or ABSENT])
     yield Table(f"Answers, {_CHOSEN[asked.chosen]}", columns, rows, numeric=(1, 3, 6), shorten="never")
     shares = [answer.in_length for answer in asked.answers if answer.in_length is not None]
     if unlearned := [share for share in shares if not share >= LEARNED]:  # NaN too
@@ -360,14 +363,3 @@ def answers(asked: "Answers") -> Iterator[Part]:
         )
     for one in asked.without:
         yield f"{name_text(one.scheme)}, seed {one.seed}: no answer. {visible(one.reason.splitlines()[0])}"
-
-
-def _answer_row(answer: "Answer") -> list[str]:
-    first, *rest = answer.top
-    names = name_text(answer.scheme), str(answer.seed), f"“{visible(first.token)}”"
-    then = ", ".join(f"“{visible(one.token)}” {percent(one.probability)}" for one in rest)
-    right = "–" if answer.correct is None else "yes" if answer.correct else "no"
-    return [
-        *names, percent(first.probability), right, then,
-        "–" if answer.in_length is None else percent(answer.in_length),
-    ]  # fmt: skip

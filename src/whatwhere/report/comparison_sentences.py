@@ -40,7 +40,6 @@ _DOORS = {
 }
 _CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
 _COLUMNS = ("better in the mean", "than", "conclusion", "by", "95 % interval", "better in", "effect", "p", "p (Holm)")
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 # The first sentences
@@ -153,23 +152,20 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
     varied = isinstance(results, Comparison) and any(run.varied for run in results.runs)
     shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
     pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
+    chosen = ""
+    if isinstance(results, Comparison) and results.record.choices:
+        names = () if results.record.request is None else results.record.request.vary
+        chosen = (
+            f" Each scheme is compared in one of {len(results.record.choices[0].losses)} settings "
+            f"({listed([name_text(name) for name in names])}): that of the least held-out loss after training, the "
+            "mean over the seeds, of sequences of the trained lengths that neither training nor any test has."
+        )
     return (
         f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
         f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
         "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
-        f"too narrow. Effect: Hedges' g of the paired differences.{_choice_sentence(results)}"
-    )
-
-
-def _choice_sentence(results: Scored) -> str:
-    if not isinstance(results, Comparison) or not results.record.choices:
-        return ""
-    names = () if results.record.request is None else results.record.request.vary
-    return (
-        f" Each scheme is compared in one of {len(results.record.choices[0].losses)} settings "
-        f"({listed([name_text(name) for name in names])}): that of the least held-out loss after training, the mean "
-        "over the seeds, of sequences of the trained lengths that neither training nor any test has."
+        f"too narrow. Effect: Hedges' g of the paired differences.{chosen}"
     )
 
 
@@ -193,12 +189,10 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
     if not found.pairs:
         return ""
     if not found.enough_seeds:
-        seeds = len(found.seeds)
-        written = _NUMBERS[seeds - 1] if seeds <= len(_NUMBERS) else str(seeds)
         return (
-            f"{capital(written)} {'seed' if seeds == 1 else 'seeds'} cannot show any difference at the "
-            f"{percent(found.level, 0)} level: {_family(found)} {'needs' if found.family == 1 else 'need'} at least "
-            f"{found.seeds_needed} seeds. Treat the order of schemes as a hint."
+            f"{count(len(found.seeds), 'seed')} cannot show any difference at the {percent(found.level, 0)} level: "
+            f"{_family(found)} {'needs' if found.family == 1 else 'need'} at least {found.seeds_needed} seeds. Treat "
+            "the order of schemes as a hint."
         )
     best = _best(results, found)
     own = [pair for pair in found.pairs if best in (pair.first, pair.second)]

@@ -13,7 +13,7 @@ from whatwhere.records import Missing
 from whatwhere.report.section import Chart, Part, Section, Series, Table
 from whatwhere.report.text import count, decimals, listed, number
 
-_LOWEST = 10
+_LOWEST, _NAMED = 10, 4
 _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "type": ("type", str),
     "norm": ("norm", number),
@@ -122,9 +122,11 @@ def _unmoved(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
     if not unmoved.count:
         yield f"{known}: training moved each of {count(findings.rows, 'row')}."
         return
+    named = [shown_token(row.token, row.text) for row in unmoved.examples[:_NAMED]]
+    some = f" ({', '.join(named)}{', ...' if len(named) < unmoved.count else ''})" if named else ""
     yield (
-        f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}, but for weight decay, "
-        "which multiplies a row by a factor."
+        f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}{some}, but for weight "
+        "decay, which multiplies a row by a factor."
     )
     yield _rows("Rows that training did not move", unmoved.examples, unmoved.count, most, "factor")
 

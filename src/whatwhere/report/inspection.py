@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, assert_never
 
+import numpy as np
+
 from whatwhere.analysis.added_positions import InputVariance, PositionTable
 from whatwhere.analysis.diagnostics import InitialScale
 from whatwhere.analysis.inspection import SECTIONS, Inspection
@@ -33,6 +35,7 @@ TITLES: Mapping[str, str] = {
     "biases": "Biases by distance",
 }
 _BARS = 16
+_NO_SHARE = 1e-12  # of the variance: of an axis beyond the rank of the rows, rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +158,8 @@ def norms(findings: Norms) -> Iterator[Part]:
 
 def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = None) -> Iterator[Part]:
     """Return how the variance of the rows is distributed over principal axes."""
-    shares = {"token embeddings": findings.explained_variance_ratio.tolist()}
+    held = np.flatnonzero(findings.explained_variance_ratio > _NO_SHARE)
+    shares = {"token embeddings": findings.explained_variance_ratio[: held[-1] + 1 if len(held) else 1].tolist()}
     if isinstance(of_positions, PositionTable):
         shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()
     padded = [*zip_longest(*shares.values(), fillvalue=math.nan)]
@@ -257,7 +261,10 @@ def _size(part: SizeOfPart) -> list[str]:
 def _histogram(histogram: Histogram, median: float) -> Chart:
     title = "Histogram of the norms"
     counts, edges = histogram.counts.tolist(), histogram.edges.tolist()
-    few, ends = _merged(counts, edges)
+    few, ends = _merged(counts, edges, _BARS)
+    counts, edges = _merged(
+        counts, edges, math.ceil(2 * sum(counts) ** (1 / 3))
+    )  # Rice's rule: few rows fill their bins
     rows = [[f"{number(low)} to {number(high)}", f"{n:,}"] for n, (low, high) in zip(few, pairwise(ends), strict=True)]
     bars = [n / max(few) for n in few]
     table = Table(title, ("norm", "rows"), rows, (1,), bars=bars, shorten="never")
@@ -275,9 +282,9 @@ def _histogram(histogram: Histogram, median: float) -> Chart:
     )
 
 
-def _merged(counts: Sequence[int], edges: Sequence[float]) -> tuple[list[int], list[float]]:
-    """Return a histogram of at most 16 bins, neighbors merged."""
-    width = -(-len(counts) // _BARS)
+def _merged(counts: Sequence[int], edges: Sequence[float], most: int) -> tuple[list[int], list[float]]:
+    """Return a histogram of at most so many bins of one width, neighbors merged."""
+    width = next(n for n in range(1, len(counts) + 1) if len(counts) % n == 0 and len(counts) <= n * max(most, 1))
     starts = range(0, len(counts), width)
     return [sum(counts[n : n + width]) for n in starts], [*(edges[n] for n in starts), edges[-1]]
 

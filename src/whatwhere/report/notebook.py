@@ -110,10 +110,6 @@ def _map(found: Any) -> Iterator[Part]:
     yield scatter(points, [""] * len(points), ["token"] * len(points), f"Token map by {found.method}", [text])
 
 
-def _laws(report: Any) -> Iterator[Part]:
-    yield element("pre", str(report))
-
-
 def _parameters(counted: Any) -> Iterator[Part]:
     rows = [[name.replace("_", " "), f"{value:,}"] for name, value in {**vars(counted), "all": counted.total}.items()]
     yield Table("Parameters of the input layer", ["table", "parameters"], rows, [1])
@@ -151,7 +147,7 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("models.parameter_count", "InputParameters"): _parameters,
     ("analysis.walkthrough", "Walkthrough"): _by("tokens", "walk_steps"),
     ("analysis.token_map", "TokenMap"): _map,
-    ("testing.report", "Report"): _laws,
+    ("testing.report", "Report"): lambda report: [element("pre", str(report))],
     ("where.binding", "Where"): _encoding,
     ("where.base", "InputEncoding"): _encoding,
     ("where.base", "QueryKeyMap"): _encoding,

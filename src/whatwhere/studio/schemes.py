@@ -225,24 +225,20 @@ def model_biases(session: Session) -> tuple[list[ModelBias], str | None]:
 
 def _biases(session: Session) -> tuple[list[ModelBias], str | None]:
     if session.kind == "results":
-        trained = [bias for run in first_names(session) if (bias := _bias_of_run(session, run)) is not None]
-        return trained, None if trained else "no run of this comparison has a bias"
+        shown = [scheme_of(session, run) for run in first_names(session) if is_built(session, run)]
+        of_runs = [_bias_of_run(each) for each in shown if each.where.score is not None]
+        return of_runs, None if of_runs else "no run of this comparison has a bias"
     report = _section(session, inspected_biases)
     if isinstance(report, Missing):
         return [], report.missing
     return [_bias(session, group) for group in report.groups], None
 
 
-def _bias_of_run(session: Session, run: str) -> ModelBias | None:
-    if not is_built(session, run):
-        return None
-    shown = scheme_of(session, run)
+def _bias_of_run(shown: ShownScheme) -> ModelBias:
     score: Any = shown.where.score
-    if score is None:
-        return None
     missing = "this bias depends on queries and keys" if score.by_content else "; ".join(shown.notes) or None
     python = f"{shown.python}\nscheme = where.score"
-    return ModelBias(f"trained: {shown.title}", None if missing else score, missing, python=python)
+    return ModelBias(f"run: {shown.title}", None if missing else score, missing, python=python)
 
 
 def _bias(session: Session, group: BiasLayers) -> ModelBias:

@@ -78,7 +78,6 @@ class About:
     run_titles: Sequence[str]
     run: str  # which views begin with
     other: str | None  # the path of a second checkpoint, which the first is compared with
-    tokenizer: bool
     examples: Sequence[str]
     analogy: Sequence[str]
     exported: bool = False
@@ -111,7 +110,6 @@ def about(session: Session) -> About:
         run_titles=titles(session),
         run=session.run,
         other=None if session.other is None else str(session.other.path),
-        tokenizer=session.tokenizer is not None,
         examples=tokens.examples(session),
         analogy=tokens.usual_analogy(session),
     )

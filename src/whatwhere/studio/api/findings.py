@@ -51,7 +51,11 @@ def _findings(session: Session, found: Inspection) -> Findings:
     short = [each for each in sections if len(each.parts) == 1 and isinstance(each.parts[0], str)]
     absent = [Section("absent", "Not in this file", [str(each.parts[0]) for each in short])] if short else []
     sections = [_warnings(session, found), *(each for each in sections if each not in short), *absent]
-    return Findings(capital(inspection.headline(found)), sections, method)
+    headline = inspection.headline(found)
+    if session.checkpoint.format == "run":
+        scheme = session.checkpoint.path.name.rpartition("-")[0]  # of the run "rotary-0"
+        headline += f", {'no' if scheme == 'none' else scheme} positions"
+    return Findings(capital(headline), sections, method)
 
 
 def _warnings(session: Session, found: Inspection) -> Section:

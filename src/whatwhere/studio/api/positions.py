@@ -10,8 +10,10 @@ from jaxtyping import Float, Int
 from whatwhere.analysis.added_positions import TrainedPositions, trained_positions
 from whatwhere.analysis.pca import principal_components
 from whatwhere.errors import PositionError, SettingError, WhatWhereError
+from whatwhere.models.load_where import run_length
 from whatwhere.records import Missing
 from whatwhere.report.section import Section
+from whatwhere.report.text import count
 from whatwhere.studio.api.settings import ExportedView, Features, Heads, Seed, columns, query
 from whatwhere.studio.schemes import DOORS, FOR_IMAGES, SchemeSummary, default_scheme, has_own, of_first_runs, scheme_of
 from whatwhere.studio.session import Session
@@ -123,6 +125,9 @@ def positions(
     chosen = next((each for each in used if each == door), used[0] if used else None)
     alone = Where(getattr(shown.where, chosen)) if chosen else Where()
     table = similarity.vectors(alone, rows)
+    if scheme in session.runs:
+        trained = count(run_length(session.checkpoint, scheme), "token")
+        summary["notes"] = [*shown.notes, f"trained with up to {trained}"]
     return PositionFindings(
         **summary,
         door=chosen,

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32, Float64, Int
 from whatwhere.analysis.pca import principal_components
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Chart, Part, Section, Series
+from whatwhere.report.text import count, decimals
 from whatwhere.studio.api.settings import ExportedView, Findings, columns, query
 from whatwhere.studio.schemes import find_run, first_names
 from whatwhere.studio.session import Session
@@ -115,10 +116,14 @@ def attention(session: Session, *, run: str) -> Findings:
         layers = [
             _layer(f"Layer {n}, {length} {unit}", back, *each) for n, each in enumerate(zip(curves, plain, strict=True))
         ]
-        notes = [each.note for each in layers[:1]]  # the same of all layers
-        sections.append(Section(f"length-{length}", title, [*notes, *(replace(each, note="") for each in layers)]))
-    headline = "Mean attention weights by distance" if sections else "No attention was recorded for this run"
-    return Findings(headline, sections)
+        layer, head, at = np.unravel_index(np.argmax(np.nan_to_num(curves)), curves.shape)
+        where = f"{count(abs(int(back[at])), 'token')} {'back' if back[at] >= 0 else 'ahead'}"
+        most = f"{decimals(float(curves[layer, head, at]), 2)}, {where}, by head {head} of layer {layer}"
+        parts = [f"The greatest mean weight is {most}.", *(replace(each, note="") for each in layers)]
+        sections.append(Section(f"length-{length}", title, parts))
+        note = layers[0].note  # the same of all
+    headline = f"Mean attention weights by distance. {note}" if sections else "No attention was recorded for this run"
+    return Findings(headline.removesuffix("."), sections)
 
 
 def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray | None) -> Chart:

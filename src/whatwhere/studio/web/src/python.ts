@@ -34,7 +34,7 @@ function ofRun(code: string, run: string): string {
   return code
     .replaceAll(/ww\.read\(PATH\)\.array\((["'])(?=[^"'/]*\1)/g, (all) => `${all}${run}/`)
     .replaceAll("ww.inspect(PATH)", `ww.inspect(PATH, run=${JSON.stringify(run)})`)
-    .replace(/^whatwhere inspect PATH/, `whatwhere inspect PATH --run ${run}`);
+    .replace(/^whatwhere (inspect|encode --from) PATH/, `$& --run ${run}`);
 }
 
 function withFreshTable(code: string): string {

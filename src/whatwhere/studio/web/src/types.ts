@@ -187,7 +187,6 @@ export interface About {
   run_titles: string[];
   run: string;
   other: string | null;
-  tokenizer: boolean;
   examples: string[];
   analogy: string[];
   exported: boolean;

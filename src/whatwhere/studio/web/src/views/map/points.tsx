@@ -58,7 +58,7 @@ export function trust({ kept, explained, shown, rows, not_finite, named }: Compu
   const among = named || shown < rows - not_finite ? "among the shown" : "of the full space";
   const lines = [
     `keeps ${percent(share)} of the ${k} nearest tokens ${among}`,
-    `${whole(queries)} tokens sampled; chance would keep ${percent(chance)}`,
+    `of ${whole(queries)} tokens${queries < shown ? " sampled" : ""}; chance would keep ${percent(chance)}`,
   ];
   if (explained)
     lines.push(`across ${fixed(100 * explained[0], 1)} % of the variance, up ${fixed(100 * explained[1], 1)} %`);

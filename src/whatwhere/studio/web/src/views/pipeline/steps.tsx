@@ -11,16 +11,20 @@ import type { DoorScheme, FirstTokens, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
 
 export function TokensStep({ read }: { read: FirstTokens }) {
-  const { about, settings } = useView<Record<"text" | "tokens", string>>();
-  const own = settings.tokens === "loaded" && about.tokenizer;
+  const { settings } = useView<Record<"text" | "tokens", string>>();
+  const numbered = settings.tokens !== "loaded" && read.ids.values[0] === 0; // an expression has a vocabulary
   const text = JSON.stringify(settings.text);
+  const asIds = read.words[0] === `#${read.ids.values[0]}`; // of a file without a vocabulary
+  const given = asIds
+    ? `--ids ${Array.from(read.ids.values).join(",")}`
+    : `'${settings.text.replaceAll("'", "'\\''")}'`;
   const more = read.words.length < read.count ? `: the first ${read.words.length} of ${whole(read.count)}` : "";
   return (
     <>
       <p class="lead">
-        {own
-          ? "An id is the number of a row in the token table: nothing else of the text reaches the model."
-          : "Words are numbered as they come; a word that comes again has the same id."}
+        {numbered
+          ? "Words are numbered as they come; a word that comes again has the same id."
+          : "An id is the number of a row in the token table: nothing else of the text reaches the model."}
       </p>
       <Table
         caption={`The tokens of the text${more}`}
@@ -38,15 +42,11 @@ export function TokensStep({ read }: { read: FirstTokens }) {
         saved
       />
       <How
-        code={
-          own
-            ? `encoded = ww.read(PATH).tokenizer.encode(${text})\nencoded.ids, encoded.tokens`
-            : `ww.text.words(${text}).encode(${text}).ids`
-        }
+        code={numbered ? `ww.text.words(${text}).encode(${text}).ids` : `whatwhere encode --from PATH ${given}`}
         text={
-          own
-            ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
-            : "Words and runs of other characters, numbered in the order of their first appearance."
+          numbered
+            ? "Words and runs of other characters, numbered in the order of their first appearance."
+            : "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
         }
       />
     </>
