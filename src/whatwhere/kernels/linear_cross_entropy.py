@@ -20,7 +20,7 @@ _ROOM = {"cpu": (1 << 23, 1 << 26)}
 """Bytes of the logits that are in memory at a time, by device: by rows, and by tokens, of which few have as many."""
 _ROOM_ELSEWHERE = (1 << 28, 1 << 28)
 _is_retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-"""Whether gradients may be asked for again; a PyTorch that does not say so gets copies."""
+"""Whether gradients may be needed again; a PyTorch that does not say so gets copies."""
 _MOST, _FEWEST = 4096, 32
 """Tokens at a time: by rows of the table, where more leave room for few rows, and by tokens, where fewer are slow."""
 
