@@ -34,6 +34,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pairs: Literal["interleaved", "half"] | None = None
     whole: bool = False  # heads are rotated whole, or the part of them is in no key
     keys: dict[str, str] = {}  # of GGUF -> of transformers, beside those of sizes
+    read: tuple[str, ...] = ()  # further keys, which its own lines of gguf_config.py read
     settings: dict[str, Any] = {}  # of transformers, implied by llama.cpp's code
     defaults: dict[str, float] = {}  # of llama.cpp for absent keys
     only: dict[str, Any] = {}  # keys -> the only value by which its code computes, whatever the header says

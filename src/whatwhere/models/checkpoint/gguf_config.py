@@ -1,7 +1,7 @@
 """Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both.
 
 What llama.cpp does not read, or takes whatever the header says, becomes a key that the reader of configurations
-refuses: under its whole name, or as `header.NAME`. Ignoring it could change every score.
+refuses: under its whole name. Ignoring it could change every score.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,6 @@ from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import MAX_LAYERS, find_model_type
 
 Settings = dict[str, Any]
-Found = tuple[Settings, tuple[str, ...]]
-"""Keys of a configuration, and those of the header that they are made of."""
 
 _HEADS, _KV, _KEY_LENGTH = "attention.head_count", "attention.head_count_kv", "attention.key_length"
 _MLA, _SWA, _SHARED = "attention.key_length_mla", "attention.key_length_swa", "attention.shared_kv_layers"
@@ -24,6 +22,8 @@ _ALIBI, _CAUSAL, _SCALE = "attention.max_alibi_bias", "attention.causal", "atten
 _THETA, _THETA_SWA, _ROTARY_DIM = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
 _ATTN_FACTOR, _LOG_MULTIPLIER = "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"
 _YARN_FACTORS = ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor")
+_SECTIONS, _STRENGTH = "rope.dimension_sections", "attention.temperature_scale"
+_FINETUNED = "rope.scaling.finetuned"
 _PER_LAYER, _FREQUENCIES = "embedding_length_per_layer_input", "rope_freqs.weight"
 _SCALING = {
     "factor": "factor",
@@ -33,12 +33,10 @@ _SCALING = {
 }
 _NOT_IGNORED = (
     _KV, _MLA, _SWA, _ALIBI, "attention.output_scale", "attention.recurrent_layers", _SCALE, _SHARED, WINDOW,
-    _PATTERN, "attention.temperature_length", "attention.temperature_scale", _PER_LAYER, "embedding_scale",
+    _PATTERN, "attention.temperature_length", _STRENGTH, _PER_LAYER, "embedding_scale",
     "full_attention_interval",
 )  # fmt: skip
 """Keys of heads, windows and scales, which are refused, as those of rotary positions, where they are not read."""
-_SPLIT = ("deepseek2", "glm-dsa")
-"""Latent attention whose files have the keys of one head in `attention.key_length_mla`, and YaRN's multiplier."""
 
 
 class Header:
@@ -66,9 +64,13 @@ class Header:
         """Return the base of rotary frequencies, or llama.cpp's default."""
         return self.get(key, 10_000.0)
 
-    def refused(self, key: str) -> Settings:
-        """Return the key under a name that the reader of configurations refuses."""
-        return {f"header.{key}": self.get(key, "absent")}
+    def refused(self, *keys: str) -> Settings:
+        """Return keys under their whole names, which the reader of configurations refuses."""
+        return {f"{self.name}.{key}": self.get(key, "absent") for key in keys}
+
+    def refused_if_present(self, *keys: str) -> Settings:
+        """Return likewise those of some keys that the header has."""
+        return self.refused(*(key for key in keys if key in self.values))
 
     def scaling(self) -> Settings:
         """Return the RoPE scaling; a factor without a type means linear, as in llama.cpp."""
@@ -101,9 +103,8 @@ def config_of(metadata: Mapping[str, object], entries: Mapping[str, Entry]) -> J
         **_required(header),
     }
     frequencies = _factors(entries, _FREQUENCIES)
-    special, known = _special(header, config, frequencies)
-    long = _longrope(header, entries)
-    known = (*known, _ATTN_FACTOR) if "rope_scaling" in long else (*known, *_neutral_magnitudes(header))
+    special, long = _special(header, config, frequencies), _longrope(header, entries)
+    known = (_ATTN_FACTOR,) if "rope_scaling" in long else _neutral_magnitudes(header)
     config |= {**special, **long, **_unread(header, known)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
         config["pad_token_id"] = padding
@@ -115,26 +116,22 @@ def config_of(metadata: Mapping[str, object], entries: Mapping[str, Entry]) -> J
 def _unread(header: Header, read: Sequence[str]) -> Settings:
     """Return the keys that affect positions and are not read."""
     architecture, name = header.architecture, header.name
-    known = {*header.names, *architecture.only, "rope.scaling.type", "rope.scaling.finetuned", *read}
+    known = {*header.names, *architecture.read, *architecture.only, *read, "rope.scaling.type"}
     known |= {f"rope.scaling.{key}" for key in _SCALING}
     known |= {WINDOW} if architecture.windows is not None else set()
     known |= {_PATTERN} if architecture.windows == "by layer" else set()
     if architecture.pairs is None or header.fraction_key is not None or header.get(_ROTARY_DIM) == header.head_dim:
         known.add(_ROTARY_DIM)
-    if name in ("granite", "granitemoe") and header.get("rope.scaling.finetuned") is False:  # they do not rotate then
-        known.remove("rope.scaling.finetuned")
+    if name not in ("granite", "granitemoe") or header.get(_FINETUNED) is not False:  # those do not rotate then
+        known.add(_FINETUNED)
     if header.get(_KV) == header.get(_HEADS):
         known.add(_KV)
-    unread = {
-        f"{name}.{key}": value
-        for key, value in header.values.items()
-        if (key.startswith("rope.") or key in _NOT_IGNORED) and key not in known
-    }
+    unread = [key for key in header.values if (key.startswith("rope.") or key in _NOT_IGNORED) and key not in known]
     if header.get(_CAUSAL, architecture.causal) != architecture.causal and not _direction(header):
-        unread[f"{name}.{_CAUSAL}"] = header.get(_CAUSAL)
+        unread.append(_CAUSAL)
     if name == "exaone4" and header.get("block_count") == 64 and WINDOW not in header.values:
-        unread[f"{name}.{WINDOW}"] = "absent"  # of its 32B, to which llama.cpp gives one
-    return unread
+        unread.append(WINDOW)  # of its 32B, to which llama.cpp gives one
+    return header.refused(*unread)
 
 
 def _direction(header: Header) -> Settings:
@@ -162,7 +159,7 @@ def _required(header: Header) -> Settings:
     """Return, to be refused, the keys that a header lacks, and those of which llama.cpp takes a different value."""
     wrong = [key for key, value in header.architecture.only.items() if header.get(key, value) != value]
     absent = [key for key in header.architecture.needs if key not in header.values]
-    return {key: value for each in (*wrong, *absent) for key, value in header.refused(each).items()}
+    return header.refused(*wrong, *absent)
 
 
 def _windows(header: Header) -> Settings:
@@ -229,75 +226,68 @@ def _rotary_fraction(header: Header) -> Settings:
 # What the keys of one architecture alone mean
 
 
-def _special(header: Header, config: Settings, frequencies: Sequence[float] | None) -> Found:
-    name, kv, bias, window = header.name, header.get(_KV), header.get(_ALIBI), header.get(WINDOW)
-    match name:
+def _special(header: Header, config: Settings, frequencies: Sequence[float] | None) -> Settings:
+    kv, bias, heads = header.get(_KV), header.get(_ALIBI), header.get(_HEADS)
+    match header.name:
         case "mpt":
-            return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}, (_ALIBI,)
+            return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}
         case "jais":
             scale = None if header.head_dim is None else 1 / header.head_dim
-            return {"attn_config": {"alibi": True, "alibi_bias_max": bias, "softmax_scale": scale}}, (_ALIBI,)
+            return {"attn_config": {"alibi": True, "alibi_bias_max": bias, "softmax_scale": scale}}
         case "starcoder":
-            return ({"multi_query": kv == 1}, (_KV,)) if kv in (None, 1, header.get(_HEADS)) else ({}, ())
+            return {"multi_query": kv == 1} if kv in (None, 1, heads) else header.refused(_KV)
         case "dbrx":
-            heads = header.get(_HEADS) if kv is None else kv
-            return {"attn_config": {"kv_n_heads": heads, "rope_theta": header.theta()}}, (_KV, _THETA)
+            return {"attn_config": {"kv_n_heads": heads if kv is None else kv, "rope_theta": header.theta()}}
         case "minicpm":
-            return ({} if header.head_dim is None else {"attention_multiplier": header.head_dim**-0.5}), ()
+            return {} if header.head_dim is None else {"attention_multiplier": header.head_dim**-0.5}
         case "grok":  # the bound of its own code where the header has none
             yarn = header.scaling().get("rope_type") == "yarn"
-            return ({"rope_scaling": {"beta_fast": 8.0, **header.scaling()}} if yarn else {}), ()
+            return {"rope_scaling": {"beta_fast": 8.0, **header.scaling()}} if yarn else {}
         case "deepseek2-ocr":  # its code rotates whole heads, and asserts that each has keys of its own
-            return ({} if kv in (None, header.get(_HEADS)) else header.refused(_KV)), (_ROTARY_DIM,)
+            return {} if kv in (None, heads) else header.refused(_KV)
         case "exaone-moe":
             pattern = header.get(_PATTERN)
             usual = [layer % 4 != 3 for layer in range(header.layers)]
             same = isinstance(pattern, list) and [bool(one) for one in pattern[: header.layers]] == usual
-            return ({} if same else header.refused(_PATTERN)), ()
-        case "smallthinker" if window:  # llama.cpp takes this window, whatever the header says
+            return {} if same else header.refused(_PATTERN)
+        case "smallthinker" if window := header.get(WINDOW):  # llama.cpp takes this one, whatever the header says
             types = _types(layer % 4 for layer in range(header.layers))
-            return ({"layer_types": types} if window == 4096 else header.refused(WINDOW)), ()
-        case "gemma3n":
-            return {}, (_SHARED, _PER_LAYER)
+            return {"layer_types": types} if window == 4096 else header.refused(WINDOW)
         case "granitehybrid":
-            on = header.get("rope.scaling.finetuned", True)
-            return {**_recurrent(header), "position_embedding_type": "rope" if on else None}, ()
+            on = header.get(_FINETUNED, True)
+            return {**_recurrent(header), "position_embedding_type": "rope" if on else None}
         case "mistral3":
             return _ministral(header)
         case "plamo3":
-            return _plamo3(header), (_THETA, _THETA_SWA)
+            return _plamo3(header)
         case "gemma4":
-            known = (_SWA, _SHARED, _PER_LAYER, _ROTARY_DIM, "rope.dimension_count_swa", _THETA, _THETA_SWA)
-            return _gemma4(header, config, frequencies), known
+            return _gemma4(header, config, frequencies)
         case "step35":
-            return _step35(header, config, frequencies), (_HEADS, _KV, _THETA, _THETA_SWA)
+            return _step35(header, config, frequencies)
         case "deepseek2" | "glm-dsa" | "minicpm3" | "plm":
             return _latent(header)
-    if header.architecture.recurrent is not None:
-        return _recurrent(header), ()
-    sections = header.get("rope.dimension_sections")
-    if name in ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe") and isinstance(sections, list):
-        rope = {"rope_type": "default", "mrope_section": sections[:3]}
-        return ({"rope_scaling": rope}, ("rope.dimension_sections",)) if sections[3:] in ([], [0]) else ({}, ())
-    return {}, ()
+    if _SECTIONS in header.architecture.read and (sections := header.get(_SECTIONS)) is not None:
+        if not isinstance(sections, list) or sections[3:] not in ([], [0]):
+            return header.refused(_SECTIONS)
+        return {"rope_scaling": {"rope_type": "default", "mrope_section": sections[:3]}}
+    return {} if header.architecture.recurrent is None else _recurrent(header)
 
 
-def _latent(header: Header) -> Found:
+def _latent(header: Header) -> Settings:
     """Return the parts of latent attention; YaRN's multiplier of the logarithm is a tenth of transformers' mscale."""
-    known = (_KV, _MLA, _LOG_MULTIPLIER)
     found: Settings = {"num_key_value_heads": header.get(_HEADS)}
     total, rotated = header.get(_MLA, header.get(_KEY_LENGTH)), header.get(_ROTARY_DIM)
     if not isinstance(rotated, int) or not isinstance(total, int):
-        return found, known
+        return found
     found["qk_nope_head_dim"] = total - rotated
-    if header.name not in _SPLIT:
-        return found, (_KV,)
+    if _LOG_MULTIPLIER not in header.architecture.read:
+        return found
     if isinstance(multiplier := header.get(_LOG_MULTIPLIER), float):
         mscale = round(10 * multiplier, 6)
-        found["rope_scaling"] = {**header.scaling(), "mscale": mscale, "mscale_all_dim": mscale}
-        return found, known
+        return {**found, "rope_scaling": {**header.scaling(), "mscale": mscale, "mscale_all_dim": mscale}}
     # Without it llama.cpp has no magnitude, and transformers one.
-    return {**found, **(header.refused(_LOG_MULTIPLIER) if header.scaling() else {})}, known[:2]
+    wrong = header.refused if header.scaling() else header.refused_if_present
+    return {**found, **wrong(_LOG_MULTIPLIER)}
 
 
 def _plamo3(header: Header) -> Settings:
@@ -313,17 +303,16 @@ def _plamo3(header: Header) -> Settings:
     }
 
 
-def _ministral(header: Header) -> Found:
+def _ministral(header: Header) -> Settings:
     """Return YaRN without a magnitude, and the temperature, whose period is the length that YaRN starts from."""
-    scaling, strength = header.scaling(), header.get("attention.temperature_scale")
-    if not scaling:
-        return {"rope_parameters": {"rope_type": "default", "rope_theta": header.theta()}}, ()
-    if scaling["rope_type"] != "yarn" or header.get(_LOG_MULTIPLIER) != 1.0:
-        return {}, ()
+    scaling, strength = header.scaling(), header.get(_STRENGTH)
+    plain = {} if scaling else {"rope_parameters": {"rope_type": "default", "rope_theta": header.theta()}}
+    if scaling.get("rope_type") != "yarn" or header.get(_LOG_MULTIPLIER) != 1.0:
+        return {**plain, **header.refused_if_present(_LOG_MULTIPLIER, _STRENGTH)}
     own: Settings = {"mscale": 1.0, "mscale_all_dim": 1.0}
     if isinstance(strength, float):
         own["llama_4_scaling_beta"] = round(strength, 6)
-    return {"rope_scaling": {**scaling, **own}}, (_LOG_MULTIPLIER, "attention.temperature_scale")
+    return {"rope_scaling": {**scaling, **own}}
 
 
 def _recurrent(header: Header) -> Settings:
@@ -337,7 +326,7 @@ def _recurrent(header: Header) -> Settings:
     if header.architecture.type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
         wide, network = header.get("feed_forward_length"), "moe" if header.name == "nemotron_h_moe" else "mlp"
         if not isinstance(wide, list) or len(wide) < len(kv):
-            return {**heads, "header.feed_forward_length": wide}
+            return {**heads, **header.refused("feed_forward_length")}
         layers = zip(kv, wide, strict=False)
         types = ["full_attention" if one else network if each else "linear_attention" for one, each in layers]
         return {**heads, "layers_block_type": types}
