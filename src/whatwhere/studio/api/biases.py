@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from whatwhere.analysis.biases import EffectiveRange, effective_range
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Section
+from whatwhere.studio.api.pipeline import is_causal
 from whatwhere.studio.api.settings import ExportedView, Parameter, Seed, columns, parse, query, with_values
 from whatwhere.studio.schemes import catalogue_python, model_biases
 from whatwhere.studio.session import Session
@@ -75,7 +76,7 @@ class BiasFindings:
     causal: bool
     heads: int
     head: int
-    matrix: Float[np.ndarray, "queries keys"]  # bias or weight; NaN for keys that the scheme excludes
+    matrix: Float[np.ndarray, "queries keys"]  # bias or weight; NaN for keys that the scheme or its run excludes
     examined: int  # distances, from 0 on; of the curves `distances`
     distances: Int[np.ndarray, " distances"]
     past: Float[np.ndarray, "heads distances"]
@@ -115,13 +116,12 @@ def shown(
         built, python = own[name].scheme, own[name].python
     else:
         built = random_scheme(name, heads, heads, EXAMINED, seed, **values).score
-        learned = name in _LEARNED
-        python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=learned, **values)
+        python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=name in _LEARNED, **values)
         python += "\nscheme = where.score"
     head = min(head, built.num_heads - 1)
     as_shown = _as_weights if weights else np.asarray
-    distances = np.unique(np.concatenate([np.arange(17), np.geomspace(16, EXAMINED - 1, _POINTS).round()]))
-    at = distances.astype(np.int64)
+    at = np.unique([*range(17), *np.geomspace(16, EXAMINED - 1, _POINTS).round().astype(int).tolist()])
+    causal = built.causal_only or (session.kind == "results" and name in own and is_causal(session))
     past = _past(built)
     # T5 alone has other numbers for later keys.
     later = _later(built) if getattr(built, "bidirectional", False) else None
@@ -135,10 +135,10 @@ def shown(
         tensor=own[name].tensor if name in own else None,
         random=name in _LEARNED,
         parameters=with_values(parameters, values),
-        causal=built.causal_only,
+        causal=causal,
         heads=built.num_heads,
         head=head,
-        matrix=_matrix(built, tokens, head, weights),
+        matrix=_matrix(built, tokens, head, weights, causal),
         examined=EXAMINED,
         distances=at,
         past=as_shown(past)[:, at].astype(np.float32),
@@ -162,14 +162,14 @@ def exported(session: Session) -> ExportedView:
     return ExportedView(queries, sections=[Section("biases", "Effective ranges", [table])])
 
 
-def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:
-    """Return what one head adds for each query and key; NaN for later keys that the scheme excludes."""
+def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool, causal: bool) -> Float[np.ndarray, "q k"]:
+    """Return what one head adds for each query and key; NaN for later keys that are excluded."""
     import torch
 
     from whatwhere.position.positions import positions
 
     with torch.no_grad():
-        table = scheme(positions(tokens), causal=scheme.causal_only)[0, head].double().numpy()
+        table = scheme(positions(tokens), causal=causal)[0, head].double().numpy()
     table = np.where(np.isfinite(table), table, np.nan)
     return (np.exp(table - np.nanmax(table)) if weights else table).astype(np.float32)
 

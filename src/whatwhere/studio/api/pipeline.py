@@ -90,12 +90,12 @@ def begin(session: Session) -> dict[str, str | int | bool]:
         "dim": 0 if loaded else DEFAULT_DIM,
         "heads": 0 if loaded else 2,
         "head": 0,
-        "causal": _is_causal(session),
+        "causal": is_causal(session),
         "seed": 0,
     }
 
 
-def _is_causal(session: Session) -> bool:
+def is_causal(session: Session) -> bool:
     """Return whether the model's queries attend to earlier keys only; of a model of two parts, the decoder's."""
     config, settings = session.checkpoint.config, session.checkpoint.metadata.get("settings")
     if config is None or session.kind != "checkpoint":

@@ -119,9 +119,8 @@ def attention(session: Session, *, run: str) -> Findings:
         layer, head, at = np.unravel_index(np.argmax(np.nan_to_num(curves)), curves.shape)
         where = f"{count(abs(int(back[at])), 'token')} {'back' if back[at] >= 0 else 'ahead'}"
         most = f"{decimals(float(curves[layer, head, at]), 2)}, {where}, by head {head} of layer {layer}"
-        parts = [f"The greatest mean weight is {most}.", *(replace(each, note="") for each in layers)]
-        sections.append(Section(f"length-{length}", title, parts))
-        note = layers[0].note  # the same of all
+        note, layers = layers[0].note, [replace(each, note="") for each in layers]  # the same of all
+        sections.append(Section(f"length-{length}", title, [f"The greatest mean weight is {most}.", *layers]))
     headline = f"Mean attention weights by distance. {note}" if sections else "No attention was recorded for this run"
     return Findings(headline.removesuffix("."), sections)
 

@@ -126,7 +126,7 @@ export function Matrix({ bias }: Props) {
       barLabel={weights ? "weight" : "bias"}
       map={weights ? "amount" : "signed"}
       cell={7}
-      note="Empty are keys that the scheme excludes; a causal mask hides all above the diagonal."
+      note={bias.causal ? "Empty are later keys, which are masked." : "A causal mask hides all above the diagonal."}
       code={`${bias.python}\nscheme(${queries})[0, ${bias.head}]`}
       how={
         "What the scheme adds to the score of each query and key, by its own formula." +

@@ -127,7 +127,7 @@ export function NamedField() {
           spellcheck={false}
           autocomplete="off"
           maxLength={20000}
-          placeholder="king, queen, man, woman"
+          placeholder={about.examples.join(", ")}
           value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)}
         />
