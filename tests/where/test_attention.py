@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import whatwhere as ww
 from whatwhere.where import attention as module
-from whatwhere.where.attention import Scores, attention, join
+from whatwhere.where.attention import attention
 
 # FlexAttention compiles what it is given, also on the CPU.
 ENGINES = ["dense", "sdpa", "auto", pytest.param("flex", marks=pytest.mark.compile)]
@@ -59,12 +59,9 @@ def by_loops(q, k, v, mask, bias=None, scale=None):
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize(
-    ("name", "engine", "key_heads"),
-    [*product(WHERES, ENGINES[:3], (4, 2, 1)), *(pytest.param(*each.values, 2, marks=each.marks) for each in FLEX)],
-)
-def test_every_engine_is_the_formula(name, positions, key_heads, causal, engine):
-    where, p = WHERES[name](4), POSITIONS[positions]()
+@EACH
+def test_every_engine_is_the_formula(name, positions, causal, engine):
+    where, p, key_heads = WHERES[name](4), POSITIONS[positions](), {"plain": 4, "packed": 1}.get(positions, 2)
     q, k, v = draw((2, 4, 6, 8), (2, key_heads, 6, 8), (2, key_heads, 6, 8))
     here = where.at(p)
     q, k = here.query_key(q, k)
@@ -112,27 +109,6 @@ def test_a_query_without_keys_gets_zeros_and_a_clean_gradient(name, dtype, engin
     assert all(bool(x.grad.isfinite().all()) for x in (q, k, v))
     assert bool((v.grad[0, :, :2] == 0).all())  # nobody looks at padding
     assert bool((v.grad[0, :, 2:] != 0).any(-1).all())
-
-
-@pytest.mark.compile
-def test_flex_evaluates_parameters_under_no_grad():
-    q, k, v = (x.requires_grad_() for x in draw((1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8)))
-    here = ww.Where().at(ww.positions(3))
-    with torch.no_grad():
-        assert torch.allclose(
-            here.attention(q, k, v, engine="flex"), here.attention(q, k, v, engine="dense"), atol=1e-6
-        )
-
-
-@pytest.mark.parametrize("engine", ["dense", "sdpa"])
-def test_the_gradient_of_the_engines_is_the_formulas(engine):
-    here = ww.Where(score=ww.ALiBi(2)).at(ww.Positions.packed([2, 2]))
-    inputs = [x.requires_grad_() for x in draw((1, 2, 4, 4), (1, 1, 4, 4), (1, 1, 4, 3), dtype=torch.float64)]
-
-    def run(q, k, v):
-        return here.attention(q, k, v, engine=engine)
-
-    assert torch.autograd.gradcheck(run, inputs)
 
 
 TRANSFORMED = {
@@ -212,54 +188,33 @@ def test_decoding_in_bfloat16_is_the_full_pass(learning):
     assert torch.allclose(torch.cat(steps, 2).float(), whole[:, :, 540:].float(), atol=2 * torch.finfo(q.dtype).eps)
 
 
-def _watch(monkeypatch):
-    calls = []
-    real = F.scaled_dot_product_attention
-
-    def watched(*args, **settings):
-        calls.append(settings.get("is_causal", False))
-        return real(*args, **settings)
-
-    monkeypatch.setattr(module.F, "scaled_dot_product_attention", watched)
-    return calls
-
-
-def test_consecutive_positions_use_the_causal_kernel(monkeypatch):
-    calls = _watch(monkeypatch)
-    (q,) = draw((1, 2, 5, 8))
-    ww.Where().at(ww.positions(5)).attention(q, q, q)
-    assert calls == [True]
-
-
 @pytest.mark.parametrize(
-    ("queries", "keys"),
+    ("queries", "keys", "causal", "used"),
     [
-        (lambda p: p[4:], lambda p: p),
-        (lambda p: p[2:], lambda p: p),
-        (lambda p: p[4:], lambda p: p[:4].append(p[4:])),
-        (lambda p: p, lambda p: ww.positions(5)),
-        (lambda p: ww.Positions.packed([2, 3]), lambda p: None),
-        (lambda p: ww.Positions.from_mask(torch.tensor([0, 1, 1, 1, 1])), lambda p: None),
-        (lambda p: ww.Positions.from_position_ids(torch.tensor([0, 2, 4, 6, 8])), lambda p: None),
+        (lambda p: p, lambda p: p, True, True),
+        (lambda p: p, lambda p: p, False, False),
+        (lambda p: p[4:], lambda p: p, True, False),
+        (lambda p: p[2:], lambda p: p, True, False),
+        (lambda p: p[4:], lambda p: p[:4].append(p[4:]), True, False),
+        (lambda p: p, lambda p: ww.positions(5), True, False),
+        (lambda p: ww.Positions.packed([2, 3]), lambda p: None, True, False),
+        (lambda p: ww.Positions.from_mask(torch.tensor([0, 1, 1, 1, 1])), lambda p: None, True, False),
+        (lambda p: ww.Positions.from_position_ids(torch.tensor([0, 2, 4, 6, 8])), lambda p: None, True, False),
     ],
-    ids=["step", "chunk", "grown cache", "two rulers", "packed", "padded", "gaps"],
+    ids=["consecutive", "not causal", "step", "chunk", "grown cache", "two rulers", "packed", "padded", "gaps"],
 )
-def test_other_positions_never_use_the_causal_kernel(queries, keys, monkeypatch):
-    calls = _watch(monkeypatch)
-    p = ww.positions(5)
+def test_consecutive_positions_alone_use_the_causal_kernel(queries, keys, causal, used, monkeypatch):
+    calls, p, real = [], ww.positions(5), F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        module.F,
+        "scaled_dot_product_attention",
+        lambda *given, **how: calls.append(how.get("is_causal", False)) or real(*given, **how),
+    )
     here = ww.Where().at(queries(p), keys(p))
     q, k = draw((1, 2, here.queries.tokens, 8), (1, 2, here.keys.tokens, 8))
-    y = here.attention(q, k, k)
-    assert calls == [False]
-    assert torch.allclose(y.double(), by_loops(q, k, k, here.queries.mask(here.keys)), atol=1e-5)
-
-
-def test_a_causal_run_with_causal_off_sees_everything(monkeypatch):
-    calls = _watch(monkeypatch)
-    (q,) = draw((1, 2, 5, 8))
-    y = ww.Where().at(ww.positions(5)).attention(q, q, q, causal=False)
-    assert calls == [False]
-    assert torch.allclose(y.double(), by_loops(q, q, q, torch.ones(1, 1, 5, 5)), atol=1e-5)
+    y = here.attention(q, k, k, causal=causal)
+    assert calls == [used]
+    assert torch.allclose(y.double(), by_loops(q, k, k, here.queries.mask(here.keys, causal)), atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])
@@ -272,25 +227,6 @@ def test_dropout_drops_weights_at_its_rate_and_keeps_the_mean(engine):
     assert torch.allclose(weights[weights != 0], torch.tensor(4 / 3), atol=1e-4)
     # 160,000 draws: the standard deviation of the share is 0.0011.
     assert abs(float((weights == 0).float().mean()) - 0.25) < 0.006
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_scale_of_the_softmax(engine):
-    q, k, v = draw((1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8))
-    everything = Scores(None, None, False, lambda dtype: None)
-    y = attention(q, k, v, everything, scale=1.0, engine=engine)
-    assert torch.allclose(y.double(), by_loops(q, k, v, torch.ones(1, 1, 3, 3), scale=1.0), atol=1e-5)
-
-
-def test_join_folds_a_mask_into_a_bias():
-    mask = torch.tensor([[True, False], [True, True]])
-    bias = torch.tensor([[-1e5, 2.0], [3.0, 4.0]])
-    assert join(None, None, torch.float32) is None
-    assert join(None, mask, torch.float32) is mask
-    assert join(bias, mask, torch.float32).tolist() == [[-1e5, -torch.inf], [3, 4]]
-    # float16 ends at -65504; what lies below stays finite, only the mask is infinite.
-    assert join(bias, mask, torch.float16).tolist() == [[-65504, -torch.inf], [3, 4]]
-    assert join(bias, None, torch.float16).dtype == torch.float16
 
 
 @pytest.mark.parametrize("sizes", [(0, 4), (1, 0), (0, 0)], ids=["no batch", "no tokens", "neither"])
@@ -312,15 +248,6 @@ def test_queries_may_be_wider_than_their_cache(name, engine):
     assert y.dtype == torch.float32
     bias = None if where.score is None else where.score(p)
     assert torch.allclose(y.double(), by_loops(q, k.double(), v.double(), p.mask(), bias), atol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ["auto", "dense", "sdpa", "flex"])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
-@pytest.mark.usefixtures("our_own_checks")
-def test_tensors_of_no_real_numbers_are_refused(dtype, engine):
-    q = torch.ones(1, 2, 3, 8, dtype=dtype)
-    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
-        ww.Where().at(ww.positions(3)).attention(q, q, q, engine=engine)
 
 
 NOBODY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))

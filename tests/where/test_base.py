@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.score_bias import as_finite, as_score_mod, tabulate
+from whatwhere.where.score_bias import as_finite
 
 
 class Ramp(ww.InputEncoding):
@@ -108,16 +108,6 @@ def test_a_bias_is_written_once_and_tabulated():
                 assert table[b, h, i].tolist() == [1000 * h + 10 * (4 + i) + first + j for j in range(3)]
 
 
-def test_keys_have_the_positions_of_the_queries_by_default():
-    p = torch.tensor([3, 1])
-    assert Sum(1)(p)[0, 0].tolist() == [[33, 31], [13, 11]]
-
-
-def test_causal_folds_in_the_mask_of_the_positions():
-    table = Sum(1)(ww.positions(1, start=1), ww.positions(3), causal=True)
-    assert table[0, 0].tolist() == [[10, 11, -torch.inf]]
-
-
 def test_a_causal_bias_is_not_evaluated_for_later_keys():
     class Backward(Sum):
         causal_only = True
@@ -132,18 +122,6 @@ def test_a_causal_bias_is_not_evaluated_for_later_keys():
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape
 
 
-def test_tabulate_spreads_a_formula_that_leaves_axes_out():
-    table = tabulate(lambda b, h, i, j: (i - j).float(), 2, 3, 2, 2, torch.device("cpu"))
-    assert table.shape == (2, 3, 2, 2)
-    assert table[1, 2].tolist() == [[0, -1], [1, 0]]
-
-
-def test_a_score_mod_adds_to_the_score():
-    mod = as_score_mod(lambda b, h, i, j: 10.0 * i + j)
-    i, j = torch.tensor(2), torch.tensor(3)
-    assert mod(torch.tensor(0.5), i, i, i, j) == 23.5
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_as_finite_keeps_what_fits_and_bounds_the_rest(dtype):
     made = as_finite(torch.tensor([-3.0e38, -1.0, 0.0, 2.0]), dtype)
@@ -151,10 +129,3 @@ def test_as_finite_keeps_what_fits_and_bounds_the_rest(dtype):
     assert bool(made.isfinite().all())
     assert made[1:].tolist() == [-1, 0, 2]
     assert made[0] == max(torch.tensor(-3.0e38).to(dtype).item(), torch.finfo(dtype).min)
-
-
-def test_a_bias_far_out_in_float16_leaves_a_row_that_can_be_read():
-    table = ww.ALiBi(1)(ww.positions(1, start=20_000_000), ww.positions(3), causal=True, dtype=torch.float16)
-    weights = table.float().softmax(-1)
-    assert table.dtype == torch.float16
-    assert weights.flatten().tolist() == pytest.approx([1 / 3] * 3)

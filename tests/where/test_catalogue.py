@@ -196,10 +196,6 @@ def test_a_whole_number_in_a_name_becomes_what_the_option_is_declared_as(name, r
     assert type(read(ww.scheme(name, dim=16, num_heads=2, max_length=32))) is float
 
 
-def test_an_option_that_counts_stays_whole():
-    assert type(ww.scheme("rotary@rotary_dim=4", dim=16, num_heads=2, max_length=32).query_key.rotary_dim) is int
-
-
 @pytest.mark.parametrize(
     ("name", "code"),
     [

@@ -22,14 +22,6 @@ from whatwhere.where.frequencies import (
 few = settings(deadline=None, max_examples=40)
 
 
-@pytest.mark.parametrize(("dim", "theta"), [(2, 10_000.0), (8, 10_000.0), (64, 500_000.0), (12, 1.5)])
-def test_inverse_frequencies_are_the_formula(dim, theta):
-    expected = [theta ** (-2 * i / dim) for i in range(dim // 2)]
-    made = inverse_frequencies(dim, theta)
-    assert made.dtype == torch.float64
-    assert made.tolist() == pytest.approx(expected, rel=1e-15)
-
-
 @pytest.mark.parametrize("dim", [4, 6, 512])
 def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
     made = tensor2tensor_frequencies(dim)
@@ -37,11 +29,6 @@ def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
     assert made[-1].item() == pytest.approx(1e-4, rel=1e-15)
     steps = made[1:] / made[:-1]
     assert steps.tolist() == pytest.approx([steps[0].item()] * (dim // 2 - 1), rel=1e-12)
-
-
-def test_frequencies_are_made_on_a_device():
-    assert inverse_frequencies(8, device="meta").device.type == "meta"
-    assert tensor2tensor_frequencies(8, device="meta").device.type == "meta"
 
 
 @few
@@ -54,20 +41,6 @@ def test_the_cosine_is_exact_to_float32_far_out(position, pair):
     assert abs(float(cosine[0, pair]) - float(mpmath.cos(exact))) < 7e-8
     assert abs(float(sine[0, pair]) - float(mpmath.sin(exact))) < 7e-8
     assert (cosine.dtype, sine.dtype) == (torch.float32, torch.float32)
-
-
-def test_autocast_leaves_angles_alone():
-    positions = torch.tensor([257, 1025])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        made = angles(positions, inverse_frequencies(2))
-    assert made.tolist() == [[257.0], [1025.0]]
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 0)])
-def test_sinusoid_takes_any_batch(shape):
-    made = sinusoid(torch.zeros(shape, dtype=torch.int64), 4)
-    assert made.shape == (*shape, 4)
-    assert made.dtype == torch.float32
 
 
 @few

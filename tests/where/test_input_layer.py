@@ -64,16 +64,6 @@ def test_a_here_of_the_same_input_scheme_is_accepted():
         assert torch.equal(layer(IDS, where.at(ww.positions(3))), layer(IDS))
 
 
-def test_a_here_of_another_scheme_is_refused():
-    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16))
-    with pytest.raises(ww.errors.DoorError) as caught:
-        layer(IDS, ww.Where(input=ww.Learned(8, 16)).at(ww.positions(3)))
-    assert str(caught.value) == (
-        "this layer has its own input scheme, Learned, but the Here that was passed was bound with another.\n"
-        "Leave the scheme to one of them: InputLayer(input=None), or bind the layer's own layer.where."
-    )
-
-
 def test_both_tables_are_parameters_and_get_gradients():
     layer = ww.InputLayer(10, 8, input=ww.Learned(8, 5), padding_idx=0)
     assert sorted(name for name, _ in layer.named_parameters()) == ["tokens.weight", "where.input.weight"]
@@ -90,13 +80,6 @@ def test_reset_initializes_both_tables():
     moved = {name: (value != before[name]).any(-1).tolist() for name, value in layer.named_parameters()}
     assert moved["tokens.weight"] == [n != 3 for n in range(10)]
     assert moved["where.input.weight"] == [True] * 5
-
-
-def test_reset_accepts_schemes_without_parameters():
-    layer = ww.InputLayer(10, 8, input=ww.Sinusoidal(8))
-    before = layer.tokens.weight.detach().clone()
-    layer.reset_parameters()
-    assert not torch.equal(layer.tokens.weight, before)
 
 
 def test_settings_are_passed_to_the_token_table():
@@ -125,18 +108,6 @@ def test_the_layer_is_exported_with_positions_as_an_argument():
     program = torch.export.export(layer, (IDS, ww.positions(3)))
     other, later = torch.tensor([[1, 9, 0], [3, 3, 8]]), ww.positions(3)
     assert torch.equal(program.module()(other, later), layer(other, later))
-
-
-def test_gradients_by_function_are_those_of_backward():
-    layer = ww.InputLayer(10, 8, input=ww.Learned(8, 16))
-
-    def loss(parameters):
-        return torch.func.functional_call(layer, parameters, (IDS,)).square().sum()
-
-    parameters = dict(layer.named_parameters())
-    gradients = torch.func.grad(loss)({name: value.detach() for name, value in parameters.items()})
-    layer(IDS).square().sum().backward()
-    assert all(torch.allclose(gradients[name], value.grad) for name, value in parameters.items())
 
 
 def test_a_number_of_positions_lies_on_the_device_of_the_ids():

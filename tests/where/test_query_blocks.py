@@ -123,10 +123,3 @@ def test_a_small_table_is_computed_once_for_all_layers():
     for here in ww.bind([ww.Where(score=bias)] * 3, ww.positions(TOKENS)):
         here.attention(q, k, v)
     assert len(evaluated) == 1
-
-
-def test_the_size_of_a_table():
-    q, _, _ = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
-    scores = attention.Scores(lambda b, h, i, j: b, None, False, lambda dtype: None, batch=2)
-    assert scores.numbers(q, q) == 2 * HEADS * TOKENS * TOKENS
-    assert attention.Scores(None, None, False, lambda dtype: None).numbers(q, q) == 0

@@ -65,6 +65,7 @@ AxialSinusoidal(4, 2, layout="tensor2tensor") -> ShapeError: at least 4 features
 AxialSinusoidal(0) -> ShapeError: needs a whole number of at least 1
 AxialSinusoidal(8, 0) -> ShapeError: needs a whole number of at least 1
 AxialSinusoidal(8, theta=0.0) -> SettingError: theta
+Fourier(8, 9, axes=2)(Positions.grid(2, 2, 2)) -> PositionError: Fourier measures along 2 axes
 Fourier(8, 10, features=7) -> ShapeError: features=7, but needs an even number: a cosine and a sine share one frequency
 Fourier(8, 0) -> ShapeError: max_length=0, but needs a whole number
 Fourier(8, 10, axes=0) -> ShapeError: axes=0
@@ -145,7 +146,10 @@ PoPE(8, 4)(q(3), q(3), 3) -> ShapeError: PoPE was made for num_heads=4, but q ha
 PoPE(8, 0) -> ShapeError: num_heads=0
 PoPE(8, 1, theta=0.0) -> SettingError: theta
 Where(PoPE(8, 1), T5(1)) -> SettingError: different softmax scales
-Where(Unscaled(4), CoPE(4, 2, 3)) -> SettingError: different softmax scales
+Where(Unscaled(4), CoPE(4, 2, 3)) ->
+    SettingError: the two schemes need different softmax scales, [0.5, 1.0], but attention has one. … Choose one
+Where(Unscaled(4), scale=2.0) -> SettingError: the scheme and scale= need different softmax scales, [1.0, 2.0]
+Where(scale=0.0) -> SettingError: scale=0.0
 SelfExtend(PoPE(8, 2), 4, 2) -> DoorError: such as Rotary(head_dim=64), but got PoPE
 DualChunk(Rotary, 4, 5) -> DoorError: but got the class Rotary
 DualChunk(Rotary(8), chunk_size=6, max_distance=5) -> ShapeError: max_distance needs to be at least chunk_size
@@ -384,6 +388,12 @@ Where(window=True) -> SettingError: window=True
 Where(window=4, chunk=4) -> SettingError: has one of them
 Where(chunk=0) -> ShapeError: size=0
 Where().at(3).attention(q(3), q(3)[:, :0], q(3)[:, :0]) -> ShapeError: divide the query heads
+attend(None, q(3).long()) -> ShapeError: floating-point
+attend(None, q(3).bool(), engine="dense") -> ShapeError: floating-point
+attend(None, q(3).to(torch.complex64), engine="sdpa") -> ShapeError: floating-point
+attend(None, q(3).long(), engine="flex") -> ShapeError: floating-point
+InputLayer(9, 8, Learned(8, 4))(torch.ones(1, 3).long(), Where(Learned(8, 4)).at(3)) ->
+    DoorError: its own input scheme, Learned, but the Here … InputLayer(input=None), or bind the layer's own layer.where
 attend(None, q(3), sink=Sink(4)) -> ShapeError: Sink was made for num_heads=4, but q has 2 heads
 Where(sink=torch.nn.Linear(1, 1)) -> SettingError: needs a Sink
 ALiBi(4).heads(3, 2) -> ShapeError: has 4 heads

@@ -16,13 +16,6 @@ def test_a_sinusoid_may_start_later():
     assert repr(ww.Sinusoidal(8, offset=2)) == "Sinusoidal(dim=8, theta=10000.0, layout='interleaved', offset=2)"
 
 
-def test_shared_positions_have_one_batch_row():
-    for scheme in (ww.Sinusoidal(8), ww.Learned(8, 16)):
-        assert scheme(ww.positions(3)).shape == (1, 3, 8)
-        assert scheme(torch.arange(3)).shape == (1, 3, 8)
-        assert scheme(torch.zeros(2, 3, dtype=torch.int64)).shape == (2, 3, 8)
-
-
 def test_learned_sums_gradients_in_float32():
     scheme = ww.Learned(1, 2, dtype=torch.bfloat16)
     scheme(torch.zeros(4096, 1, dtype=torch.int64)).sum().backward()
@@ -46,10 +39,6 @@ def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
     assert rotated.dtype == dtype
     # One rounding of the result is eps / 2 of values up to 4.
     assert float((rotated.double() - exact).abs().max()) <= max(2 * torch.finfo(dtype).eps, 1e-12) + 5e-7
-
-
-def test_a_head_may_be_odd_where_only_a_part_rotates():
-    assert ww.Rotary(5, rotary_dim=4).rotary_dim == 4
 
 
 def test_alibi_accepts_custom_slopes():

@@ -101,18 +101,6 @@ def test_in_low_precision_and_long(dtype: torch.dtype, engine: str, tokens: int)
         assert error < 6 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("engine", ["dense", "sdpa"])
-def test_a_query_without_keys_gets_zeros_and_clean_gradients(engine: str) -> None:
-    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
-    where = with_sink(ww.ALiBi(HEADS))
-    q, k, v = (x[:, :, :4].detach().requires_grad_() for x in inputs())
-    y = where.at(p).attention(q, k, v, engine=engine)
-    assert not y[0, :, :2].any()
-    assert not y[1, :, 3].any()
-    gradients = torch.autograd.grad(y.sum(), [q, k, v, where.sink.weight])
-    assert all(bool(x.isfinite().all()) for x in gradients)
-
-
 def test_transforms_and_second_derivatives_use_the_formula() -> None:
     where, p = with_sink(), ww.positions(TOKENS)
     q, k, v = inputs()

@@ -1,9 +1,5 @@
 """Models that the catalogue names as users of a scheme: each can be read, or is a paper's and no model type."""
 
-from typing import Any
-
-import pytest
-
 import whatwhere as ww
 from whatwhere.models.configuration.model_types import READ_TYPES, TEXT_TYPES
 
@@ -42,26 +38,3 @@ def test_every_user_of_a_scheme_can_be_read() -> None:
     for user in set(named) & set(TYPES):
         model_type = TYPES[user]
         assert TEXT_TYPES.get(model_type, model_type) in READ_TYPES
-
-
-ROPE: dict[str, Any] = {
-    "rotary-dynamic-ntk": {"rope_type": "dynamic", "factor": 2.0},
-    "rotary-linear": {"rope_type": "linear", "factor": 2.0},
-    "rotary-llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                      "original_max_position_embeddings": 32},
-    "rotary-yarn": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32},
-}  # fmt: skip
-SIZES: dict[str, Any] = {
-    "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
-    "max_position_embeddings": 64, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("user", ["DeepSeek-Coder", "InternLM2", "Llama 3.1", "Qwen2.5 beyond 32k", "DeepSeek-V3"])
-def test_users_of_a_scaling_are_read_with_it(user: str) -> None:
-    (scheme,) = users()[user]
-    keys = {key: value for key, value in SIZES.items() if not key.startswith("qk") or user == "DeepSeek-V3"}
-    config = {**keys, "model_type": TYPES[user], "rope_scaling": {"rope_theta": 1e4, **ROPE[scheme]}}
-    plan = ww.from_huggingface(config).query_key[0]
-    assert plan is not None
-    assert plan.name == scheme

@@ -5,20 +5,6 @@ import torch
 
 import whatwhere as ww
 
-LAYOUTS = ["interleaved", "half", "tensor2tensor"]
-# Parts alike, and a last part that lacks some of its pairs.
-SIZES = [(64, 2), (64, 3), (16, 3), (10, 2), (12, 3), (8, 1), (20, 4)]
-
-
-@pytest.mark.parametrize(("dim", "axes"), SIZES)
-def test_parts_cover_every_feature_once(dim, axes):
-    parts = ww.AxialSinusoidal(dim, axes).parts
-    assert [n for part in parts for n in range(dim)[part]] == list(range(dim))
-    widths = [part.stop - part.start for part in parts]
-    assert min(widths) >= 2
-    assert len(set(widths[:-1])) <= 1
-    assert widths[-1] <= widths[0]
-
 
 def test_all_axes_have_the_same_frequencies():
     """Where dim does not divide, the last axis lacks its slowest pairs, and nothing else differs."""

@@ -106,14 +106,6 @@ def test_antialias_is_pytorchs(new):
     assert (resized - scheme.resized_grid((4, 5), new).weight.detach()).abs().max() > 1e-4
 
 
-def test_ends_keep_the_first_and_the_last_row():
-    scheme = sampled(3, 16)
-    for rule in RULES:
-        resized = scheme.resized(40, rule)
-        torch.testing.assert_close(resized.weight[[0, -1]], scheme.weight[[0, -1]])
-    assert not torch.allclose(scheme.resized(40, align="cells").weight[1], scheme.resized(40).weight[1])
-
-
 @pytest.mark.parametrize("offset", [0, 2])
 def test_rows_before_the_offset_are_kept(offset):
     scheme = sampled(3, 1 + 6, offset)

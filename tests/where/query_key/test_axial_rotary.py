@@ -16,13 +16,6 @@ def test_one_axis_is_rotary(interleaved):
     assert torch.equal(ww.AxialRotary(16, 1, interleaved=interleaved)(q, q, p)[0], plain)
 
 
-def test_every_axis_has_its_fast_and_slow_pairs():
-    rope = ww.AxialRotary(24, 3, 100.0)
-    each = ww.frequencies.inverse_frequencies(8, 100.0)
-    assert torch.equal(rope.inverse_frequencies, torch.cat([each, each, each]))
-    assert ww.AxialRotary(16, 3, sections=(3, 3, 2)).inverse_frequencies.shape == (8,)
-
-
 def test_text_has_the_same_position_on_all_axes():
     rope, q = ww.AxialRotary(16), draw(1, 2, 6, 16)
     diagonal = ww.Positions.from_position_ids(torch.arange(6).expand(2, 1, 6))

@@ -14,17 +14,6 @@ def sampled(*sizes, seed=0, **settings):
     return ww.FoPE(*sizes, **settings)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("start", [0, 1_000_000])
-def test_with_unit_coefficients_and_no_slow_wave_it_is_rotary(start, interleaved):
-    rope = ww.FoPE(16, original_length=10_000, sets=2, theta=100.0, interleaved=interleaved, gain=0.0)
-    assert rope.waves == 8
-    q, k, p = draw(2, 4, 9, 16, seed=1), draw(2, 2, 9, 16, seed=2), ww.positions(9, start=start)
-    ours, wanted = rope(q, k, p), ww.Rotary(16, 100.0, interleaved=interleaved)(q, k, p)
-    for mine, theirs in zip(ours, wanted, strict=True):
-        assert torch.equal(mine, theirs)
-
-
 @pytest.mark.parametrize("length", [7, 64, 1_000, 62_832, 1_000_000])
 def test_waves_that_complete_a_turn_within_the_trained_length_are_kept(length):
     rope = ww.FoPE(32, length, gain=0.0)

@@ -28,20 +28,6 @@ def test_the_scale_is_that_of_the_original_head():
     torch.testing.assert_close(here.attention(*mapped, v), expected)
 
 
-def test_grouped_queries_share_a_key_and_have_phases_of_their_own():
-    pope, p = sampled(4, 4), ww.positions(5)
-    q, k = draw(2, 4, 5, 4, seed=1), draw(2, 2, 5, 4, seed=2)
-    grouped_q, grouped_k = pope(q, k, p)
-    _, every_k = pope(q, k.repeat_interleave(2, dim=1), p)
-    assert grouped_k.shape == (2, 2, 5, 8)
-    torch.testing.assert_close(grouped_k.repeat_interleave(2, dim=1), every_k, rtol=1e-6, atol=1e-6)
-    for head in range(4):
-        alone = ww.PoPE(4, 1)
-        alone.delta.data.copy_(pope.delta[head : head + 1])
-        own = alone(q[:, head : head + 1], k[:, :1], p)[0]
-        torch.testing.assert_close(own, grouped_q[:, head : head + 1], rtol=1e-6, atol=1e-6)
-
-
 def test_phases_are_periodic():
     pope, q = sampled(8, 1), draw(1, 1, 4, 8)
     before, phases = pope(q, q, ww.positions(4))[0].detach(), pope.phases

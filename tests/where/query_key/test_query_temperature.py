@@ -5,7 +5,6 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 import whatwhere as ww
 from tests.samples import draw
@@ -34,14 +33,6 @@ def test_it_is_the_reference_forward_and_backward(curve, factors):
     np.testing.assert_allclose(q.grad[0].numpy(), reference.query_temperature(g.numpy(), factors), rtol=2**-23)
 
 
-@pytest.mark.parametrize(("curve", "factors"), CURVES, ids=lambda value: str(value)[:20])
-def test_no_curve_falls_or_lies_below_one(curve, factors):
-    every = curve.at(torch.arange(10_000))
-    assert every.diff().min() >= 0
-    assert every.min() >= 1
-    assert every[-1] > every[0]
-
-
 def test_steps_are_found_in_whole_numbers():
     """In float32 a position beyond 2 ** 24 is rounded, and with it the step."""
     period = 2**24 + 1
@@ -54,15 +45,6 @@ def test_within_its_length_a_curve_changes_nothing():
     for curve in (temperature.SteppedLog(0.1, 11), temperature.ClampedLog(0.1, 10), temperature.LogN(10)):
         assert torch.equal(ww.QueryTemperature(4, curve)(q, q)[0], q)
         assert not torch.equal(ww.QueryTemperature(4, curve)(q, q, ww.positions(10, start=2))[0], q)
-
-
-def test_scores_are_multiplied_and_a_bias_is_not():
-    scheme, alibi, p = ww.QueryTemperature(8, temperature.Power(2.0, 3)), ww.ALiBi(2), ww.positions(5)
-    q, k, v = (draw(1, 2, 5, 8, seed=n) for n in range(3))
-    here = ww.Where(scheme, alibi).at(p)
-    scores = (q @ k.mT) / 8**0.5 * (1 + torch.arange(1, 6) / 3)[:, None] ** 2
-    wanted = F.softmax(scores.masked_fill(~p.mask(), -torch.inf) + alibi(p), dim=-1) @ v
-    torch.testing.assert_close(here.attention(*here.query_key(q, k), v), wanted)
 
 
 @pytest.mark.parametrize("inner", [ww.Rotary(8), ww.PoPE(8, 3), ww.SSMax(8, 3, ww.Rotary(8))], ids=repr)

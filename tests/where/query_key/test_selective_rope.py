@@ -50,18 +50,6 @@ def test_convolution_and_sums_begin_with_each_document(gate):
     assert_close(shuffled, packed[:, :, order])
 
 
-def test_increments_that_all_are_one_are_rotary():
-    """With a convolution that adds them up to 1, and a text whose first tokens are not compared."""
-    scheme, n = ww.SelectiveRoPE(4, HEAD_DIM, HEADS, theta=100.0, norm_groups=1), 12
-    with torch.no_grad():
-        scheme.convolution.copy_(torch.tensor([0.4, 0.3, 0.2, 0.1]).expand_as(scheme.convolution))
-    angles = scheme.angles(ww.positions(n), torch.ones(1, HEADS, n, HEAD_DIM // 2))
-    frequencies = 100.0 ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
-    steps = angles.diff(dim=2)[:, :, 2:]
-    assert_close(steps, frequencies.expand_as(steps), rtol=0, atol=1e-7)
-    assert_close(angles[0, 0, :3, 0], torch.tensor([0.1, 0.4, 1.0]).double(), rtol=0, atol=1e-7)  # 0.1, + 0.3, + 0.6
-
-
 def test_angles_far_from_the_start_are_exact():
     """A sum of a million increments in float32 would have lost digits."""
     scheme, n = ww.SelectiveRoPE(1, 2, 1), 1_000_000

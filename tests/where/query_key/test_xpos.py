@@ -10,19 +10,6 @@ import whatwhere as ww
 LIMIT = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
 
 
-def test_each_pair_fades_at_its_own_rate_with_the_distance():
-    """At a distance of scale_base, pair i has zeta_i of the score that rotary gives."""
-    xpos, rope = ww.XPos(8, scale_base=100.0), ww.Rotary(8)
-    positions = torch.tensor([0, 100])
-    for pair in range(4):
-        q = torch.zeros(1, 1, 2, 8, dtype=torch.float64)
-        q[..., [pair, pair + 4]] = torch.tensor([1.0, 2.0], dtype=torch.float64)
-        scores = [(a[0, 0, 1] * b[0, 0, 0]).sum() for a, b in (xpos(q, q, positions), rope(q, q, positions))]
-        zeta = (2 * pair + 0.4 * 8) / (1.4 * 8)
-        assert float(scores[0] / scores[1]) == pytest.approx(zeta, rel=1e-5)
-        assert float(xpos.decay[pair]) == pytest.approx(zeta, rel=1e-15)
-
-
 def test_factors_stay_finite_up_to_the_maximum_distance_and_beyond_it_is_an_error():
     xpos, q = ww.XPos(64), 100 * torch.ones(1, 1, 2, 64)
     assert (
@@ -60,10 +47,6 @@ def test_float16_ends_earlier():
         ):
             xpos(*ask, torch.tensor([limit + 1]))
     assert bool(xpos(q.float(), q.float(), torch.tensor([limit + 1]))[1].isfinite().all())
-
-
-def test_a_larger_base_has_a_larger_maximum_distance():
-    assert ww.XPos(8, scale_base=1024.0).max_distance(torch.float32) == pytest.approx(2 * LIMIT, abs=2)
 
 
 @pytest.mark.compile

@@ -133,24 +133,6 @@ def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved
 # Limits
 
 
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        ww.scaling.Linear(1.0),
-        ww.scaling.NTK(1.0),
-        ww.scaling.YaRN(1.0, TRAINED),
-        ww.scaling.LongRoPE((1.0,) * PAIRS, (1.0,) * PAIRS, TRAINED),
-        ww.scaling.Llama3(1.0, TRAINED),
-        ww.scaling.Proportional(1.0),
-    ],
-    ids=lambda scaling: type(scaling).__name__,
-)
-def test_a_factor_of_one_is_plain_rotary(scaling):
-    q, p = draw(2, 3, 5, DIM), ww.positions(5, start=98)
-    plain, scaled = ww.Rotary(DIM)(q, q, p)[0], ww.Rotary(DIM, scaling=scaling)(q, q, p)[0]
-    torch.testing.assert_close(scaled, plain, rtol=0, atol=1e-6)
-
-
 def test_dynamic_ntk_without_a_length_is_unscaled():
     assert torch.equal(DYNAMIC.frequencies(DIM, THETA), PLAIN)
 
@@ -167,17 +149,6 @@ def test_each_document_has_its_own_regime(scaling):
     for part in range(2):
         apart = [rope.bind(ww.positions(n))[part] for n in sizes]
         assert torch.equal(together[part], torch.cat(apart, dim=2))
-
-
-@FOLLOWING
-@pytest.mark.parametrize("left", [True, False])
-def test_padding_counts_for_no_length(scaling, left):
-    rope, real = ww.Rotary(DIM, scaling=scaling), torch.ones(2, 80, dtype=torch.bool)
-    real[1, slice(None, 30) if left else slice(50, None)] = False
-    bound = rope.bind(ww.Positions.from_mask(real))
-    for row, n in enumerate((80, 50)):
-        alone = rope.bind(ww.positions(n))
-        assert all(torch.equal(a[row][:, real[row]], b[0]) for a, b in zip(bound, alone, strict=True))
 
 
 @FOLLOWING

@@ -28,16 +28,6 @@ def test_the_scale_counts_the_terms():
         assert ww.DeBERTa(16, 2, 4, terms=terms).scale == pytest.approx(1 / math.sqrt(2 * 16))
 
 
-def test_a_term_has_its_table_and_no_other():
-    def names(terms):
-        return set(ww.DeBERTa(4, 2, 4, terms=terms).state_dict())
-
-    assert names(BOTH) == {"position_keys", "position_queries"}
-    assert names(C2P) == {"position_keys"}
-    assert names(P2C) == {"position_queries"}
-    assert ww.DeBERTa(4, 2, 4, terms=("p2c", "c2p")).terms == BOTH
-
-
 def test_shared_rows_are_wider_by_one_factor():
     """ln is cut into equal pieces: with M = 8, seven pieces from 8 to 1,023."""
     begins = [math.floor(8 * (1023 / 8) ** (m / 7) + 1e-9) + 1 for m in range(8)]

@@ -1,14 +1,11 @@
 """T5: a learned bias for each bucket of distances."""
 
-import math
-
 import pytest
 import torch
 
 import whatwhere as ww
 from tests.samples import draw
 from whatwhere import reference
-from whatwhere.where.score.t5 import edges
 
 SETTINGS = [
     (32, 128, False),
@@ -33,11 +30,6 @@ def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirecti
     wanted = [reference.t5_bucket(n, num_buckets, max_distance, bidirectional) for n in distance.tolist()]
     assert scheme.buckets(distance).tolist() == wanted
     assert set(wanted) <= set(range(num_buckets))
-
-
-def test_each_bucket_of_the_far_half_is_wider_by_one_factor():
-    """ln is cut into equal pieces: 8 pieces from 8 to 128 are a factor of sqrt(2) each."""
-    assert edges(16, 128) == tuple(math.ceil(8 * 2 ** (m / 2) - 1e-9) for m in range(1, 8))
 
 
 def test_an_edge_that_is_a_whole_distance_is_not_missed():
