@@ -254,31 +254,6 @@ def test_gemma_rounds_its_scale(model_type: str) -> None:
     assert torch.equal(layer(tokens), theirs)
 
 
-def test_pin_a_cast_rounds_their_frequencies_and_not_ours() -> None:
-    """A Llama cast to bfloat16 turns by rounded frequencies, which 4096 positions carry far."""
-    model = made("llama", max_position_embeddings=4096).to(torch.bfloat16)
-    at = torch.arange(4096)[None]
-    exact = ww.frequencies.angles(at[0], ww.frequencies.inverse_frequencies(16)).cos()
-    theirs = model.model.rotary_emb(torch.zeros(1), at)[0][0, :, :8]
-    with ww.patch(model):
-        model.to(torch.float16)
-        ours = model.model.rotary_emb(torch.zeros(1), at)[0][0, :, :8]
-    assert (theirs - exact).abs().max() > 0.5
-    assert (ours - exact).abs().max() < 1e-7
-
-
-def test_pin_bloom_loses_neighbors_in_bfloat16() -> None:
-    """Its bias is slope * position: near 3000 neighboring keys share one, and logits move by more than ours do."""
-    model = made("bloom").double()
-    tokens = torch.randint(4, 30, (1, 1500))
-    exact = said(model, tokens)
-    model.to(torch.bfloat16)
-    theirs = (said(model, tokens).double() - exact)[:, -100:].abs().mean()
-    with ww.patch(model):
-        ours = (said(model, tokens).double() - exact)[:, -100:].abs().mean()
-    assert ours < 0.5 * theirs
-
-
 def test_a_stated_regime() -> None:
     """Theirs changes the frequencies when a sequence grows beyond the trained length; a stated one does not."""
     model, tokens = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=16), ids(24)
