@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whatwhere.kernels import backend
 from whatwhere.kernels import cos_sin as kernel
-from whatwhere.where.frequencies import angles, inverse_frequencies, rotary_tables, sinusoid
+from whatwhere.where.frequencies import inverse_frequencies, rotary_tables, sinusoid
 
 from ..kernels.cases import require_near_tables
 from ..kernels.inputs import ids_below
@@ -64,27 +64,6 @@ def tables(*given: object) -> tuple[Tensor, Tensor]:
 def test_tables_have_the_bits_of_the_cpu(case, on_gpu, equal):
     for one, other in zip(on_gpu(tables, *CASES[case]()), tables(*CASES[case]()), strict=True):
         equal(one, other)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", CASES)
-def test_tables_are_exact(case, on_gpu):
-    """Against float64."""
-    index, frequencies, *more = CASES[case]()
-    magnitude, axis_of_pair = (*more, *(1.0, None)[len(more) :])
-    each = (
-        angles(index[0], frequencies)
-        if axis_of_pair is None
-        else index[list(axis_of_pair)].movedim(0, -1) * frequencies
-    )
-    farthest = float(each.abs().max()) if each.numel() else 1.0
-    for one, exact in zip(on_gpu(tables, *CASES[case]()), (each.cos(), each.sin()), strict=True):
-        assert one.dtype == torch.float32
-        assert one.shape == exact[:, None].shape
-        assert (
-            (one.double() - magnitude * exact[:, None]).abs()
-            <= (2**-25 if magnitude == 1 else 2**-24) + 2**-51 * farthest
-        ).all()
 
 
 @pytest.mark.parametrize("start", [2**33, 2**60])

@@ -1,6 +1,7 @@
 """The library on a GPU: what holds on the CPU holds there, and nothing waits for the device."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 import whatwhere as ww
 
 from ..laws import laws
-from ..laws.cases import DIM, LEFT, each, fixed, positional
+from ..laws.cases import DIM, LEFT, Case, fixed, positional
+from ..laws.cases import each as each_case
 from ..laws.model import VOCAB_SIZE, Model, attend, decode, draw, model, numbers, random_ids
-from .device import MISSING
+from .device import DEVICE, MISSING
 
 pytestmark = pytest.mark.cuda
 if MISSING:  # once for all, for there are many
@@ -24,6 +26,13 @@ POSITIONS = {
 }
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
 """Two devices sum in different orders, through two layers with vectors of size 1 to 4."""
+
+REHEARSED = ("none", "sinusoidal", "learned", "rotary", "rotary-dynamic-ntk", "carope", "alibi", "t5", "fox")
+
+
+def each(holds: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorator:
+    """Take all cases on a GPU; a rehearsal, in which both devices are one, shows with a few that tests are sound."""
+    return each_case(lambda case: holds(case) and (DEVICE != "cpu" or case.name in REHEARSED))
 
 
 def real(p: ww.Positions) -> Tensor:
