@@ -76,15 +76,6 @@ def test_inspect_takes_a_path(tmp_path):
     assert repr(hostile) == "<inspection of ⟨U+202E⟩ (500 × 16): sizes>"
 
 
-def test_reading_nearest_rows_needs_no_torch():
-    code = """
-import sys, numpy as np, whatwhere as ww
-ww.analysis.neighbors(np.eye(4, dtype=np.float32), 1, k=2)
-print("torch" in sys.modules)
-"""
-    assert python(code) == "False"
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError) as caught:
         _ = ww.Rotery

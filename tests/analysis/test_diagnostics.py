@@ -73,8 +73,8 @@ def test_rows_far_from_the_others_are_found_and_no_more(case: str, power: float,
         assert result.far == dict.fromkeys(planted.tolist(), why)
 
 
-@pytest.mark.parametrize("dim", [2, 16, 384])
-@pytest.mark.parametrize("rows", [1, 2, 5, 10, 40, 300, 5000])
+@pytest.mark.parametrize("dim", [2, 384])
+@pytest.mark.parametrize("rows", [1, 2, 10, 40, 300, 5000])
 @pytest.mark.parametrize("power", [0.0, 0.1, -0.1, 0.5, -0.5])
 def test_no_row_of_a_sound_table_is_far(rows: int, dim: int, power: float) -> None:
     table = power_law(rows, dim, power) * np.exp(0.1 * np.random.default_rng(0).standard_normal((rows, 1)))

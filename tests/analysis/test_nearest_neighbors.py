@@ -1,8 +1,6 @@
 """Nearest rows: exact against a full sort in float64, whatever the metric and the table."""
 
 import math
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
@@ -158,18 +156,6 @@ def test_answers_do_not_depend_on_how_a_table_is_stored() -> None:
         result = Search(other).nearest(table[:5], 9)
         assert np.array_equal(result.ids, wanted.ids)
         assert np.array_equal(result.scores, wanted.scores)
-
-
-def test_a_search_does_not_load_torch() -> None:
-    code = (
-        "import sys, numpy as np\n"
-        "from whatwhere.analysis.nearest_neighbors import Search\n"
-        "table = np.random.default_rng(0).standard_normal((9000, 40)).astype(np.float32)\n"
-        "print(Search(table).nearest(table[:2], 1).ids.tolist())\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.stdout.splitlines(), done.stderr) == (["[[0], [1]]"], "")
 
 
 def test_excluded_rows_are_no_answer() -> None:

@@ -25,13 +25,6 @@ def test_the_spectrum_is_that_of_the_singular_values() -> None:
     assert result.mean_cosine == pytest.approx((pairs.sum() - 500) / (500 * 499))
 
 
-def test_even_axes_all_count_and_one_axis_alone() -> None:
-    even = np.concatenate([np.eye(6), -np.eye(6)])
-    assert spectrum(even).participation_ratio == pytest.approx(6)
-    assert spectrum(np.ones((4, 3)) * np.arange(4)[:, None]).axes_for_90 == 1
-    assert spectrum(np.ones((4, 3))).participation_ratio == 0
-
-
 def test_the_largest_axes_of_a_wide_table(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).standard_normal((400, 80)) * 0.8 ** np.arange(80)
     whole = spectrum(table)

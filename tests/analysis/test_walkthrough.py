@@ -42,16 +42,6 @@ def test_schemes_of_other_doors_leave_the_vectors_as_they_are(scheme: str) -> No
     assert torch.equal(result.vectors, result.rows)
 
 
-def test_angles_are_positions_times_frequencies_and_biases_slopes_times_distances() -> None:
-    rotated, biased = walk(TEXT, scheme="rotary", dim=24, num_heads=3), walk(TEXT, scheme="alibi", dim=8, num_heads=4)
-    expected = [[p * 10_000.0 ** (-2 * i / 8) for i in range(4)] for p in range(7)]
-    np.testing.assert_allclose(rotated.angles.numpy(), expected, rtol=1e-14)
-    assert biased.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
-    assert rotated.bias is biased.angles is None
-    mixed = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
-    assert mixed.bias[3, 0].item() == -3 / 256
-
-
 def test_the_token_rows_are_the_same_under_every_scheme() -> None:
     rows = [walk(TEXT, scheme=name).rows for name in ww.catalogue]
     assert all(torch.equal(rows[0], other) for other in rows)

@@ -1,7 +1,6 @@
 """`python -m benchmarks`: what it prints, and how it ends; that the package neither holds nor needs it."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import whatwhere
 from benchmarks import run
 from benchmarks.__main__ import main
 from benchmarks.table import ratio
@@ -74,10 +72,3 @@ def test_a_bad_name_is_one_line() -> None:
     status, shown, said = program(main, "no-such-case")
     assert (status, shown) == (1, "")
     assert said.startswith("benchmarks: benchmarks got case='no-such-case', but knows only: rotary, lookup, ")
-
-
-def test_nothing_in_the_package_imports_the_benchmark() -> None:
-    files = sorted(Path(whatwhere.__file__).parent.rglob("*.py"))
-    assert files
-    imported = re.compile(r"^\s*(from|import) benchmarks\b", re.MULTILINE)
-    assert not [file for file in files if imported.search(file.read_text(encoding="utf-8"))]

@@ -136,10 +136,3 @@ def test_a_variant_that_ends_its_process_is_given_up(tmp_path: Path, monkeypatch
     monkeypatch.setattr(run, "_in_a_process", in_a_process)
     file = worth.measure_in_order("cpu", quick=False, minutes=1.0, folder=tmp_path)
     assert [each["variant"] for each in json.loads(file.read_text())["cases"]["rotary"]["variants"]] == ["one", "three"]
-
-
-def test_time_that_is_up_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        run, "CASES", {"rotary": Case("rotary", "", "", lambda scale: [Variant("one", "", candidates)])}
-    )
-    assert run.bench(["rotary"], threads=1, out=tmp_path / "a.json", ends=0.0)["cases"] == {}

@@ -93,21 +93,6 @@ def test_other_tensors_are_compared_by_kind(tmp_path: Path) -> None:
     assert "MLP: 1 of 1 tensor equal; 1 in B alone." in said
 
 
-@pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
-def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
-    result = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
-    one, two = (zoo[name, "single"].table[:35].astype(np.float64) for name in (kind, other))
-    expected = np.sqrt(((one - two) ** 2).sum() / (one**2).sum())
-    assert result["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
-    # A row of zeros, as of padding, has no direction.
-    assert result["tokens"]["rows"]["cosine"]["median"] == pytest.approx(
-        np.nanmedian(movement(one, two).cosine), rel=1e-4
-    )
-    assert result["configuration"]["facts"][0]["name"] == "model_type"
-    said = whatwhere("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path)
-    assert (said.status, said.err) == (0, "")
-
-
 def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
     other = {word: row.copy() for word, row in reversed(rows.items()) if word != "w7"} | {"w99": np.ones(6)}
     other["w3"] *= -4

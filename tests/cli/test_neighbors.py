@@ -87,16 +87,6 @@ def test_people_read_what_machines_read(saved: Saved) -> None:
 # A real model
 
 
-def test_a_real_model(minilm: Path) -> None:
-    near = json_of("neighbors", minilm, "king", "##ing", "King", "-k", "3")["tokens"]
-    assert {"kings", "queen"} <= {n["token"] for n in near[0]["neighbors"]}
-    assert near[1]["token"] == "##ing"
-    assert near[2]["token"] == "king"
-    result = json_of("analogy", minilm, "man", "woman", "king", "-k", "2")
-    assert result["without_inputs"][0]["token"] == "queen"
-    assert result["with_inputs"][0]["token"] == "king"
-
-
 def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
     commands = [
         ["neighbors", minilm, "king"],

@@ -26,7 +26,7 @@ from whatwhere.comparison.results import (
     summarize,
 )
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out
+from whatwhere.comparison.tasks import Expressions, Recall, Text, held_out
 from whatwhere.comparison.train import build
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
@@ -271,11 +271,6 @@ def test_the_number_line_is_the_first_principal_component_of_how_the_digits_move
     assert 0.1 < expected < 0.999
     assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-5)
     assert snapshot(first, first).number_line is None, "digits that did not move are on no line"
-
-
-@pytest.mark.parametrize("task", [Recall(), Text(b"the cat sat " * 200, trained=(16,))])
-def test_only_the_expressions_have_snapshots(task: Task) -> None:
-    assert measure.table_snapshot(with_table(sampled(0)), task, small_settings(), 0, None) is None
 
 
 def made_up(score: float | None, change: float | None) -> RunResult:

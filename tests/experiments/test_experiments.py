@@ -69,12 +69,6 @@ def test_runs_that_did_not_learn_are_not_compared(tmp_path):
     assert all("learned the task" in each.reason for each in others)
 
 
-def test_the_quick_scope_judges_the_schemes_that_it_has(tmp_path):
-    results = by_id(length(MadeUp(tmp_path, lambda run: None, "quick")))
-    assert {"E1.5", "E1.6", "E1.7"} <= results.keys()
-    assert "E1.9" not in results
-
-
 def test_randomized_positions_are_compared_with_plain_ones(tmp_path):
     scores = {"rotary": 0.7, "rotary@randomized": 0.9, "sinusoidal": 0.6, "sinusoidal@randomized": 0.5}
     results = by_id(randomized(MadeUp(tmp_path, set_score(12, scores))))

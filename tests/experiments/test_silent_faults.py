@@ -5,7 +5,7 @@ from math import cos, sin
 import pytest
 import torch
 
-from experiments.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes
+from experiments.faulty_schemes import MisprintedSinusoid
 from experiments.silent_faults import (
     cost,
     position_faults,
@@ -78,13 +78,3 @@ def test_the_misprinted_sinusoid_counts_features():
     row = MisprintedSinusoid(8)(torch.tensor([3]))[0, 0].tolist()
     angles = [3 * 10_000 ** (-2 * i / 8) for i in range(8)]
     assert row == pytest.approx([sin(a) if i % 2 == 0 else cos(a) for i, a in enumerate(angles)], abs=1e-6)
-
-
-def test_two_far_positions_have_one_angle_in_bfloat16():
-    faulty = Bfloat16Rotary(4)
-    same, other = (faulty.bind(positions(1, start=start))[0] for start in (4096, 4097))
-    assert torch.equal(same, other)
-
-
-def test_divided_slopes_are_those_of_alibi_over_the_root():
-    assert divide_slopes(4, 16).slopes.tolist() == pytest.approx([2**-2 / 4, 2**-4 / 4, 2**-6 / 4, 2**-8 / 4])

@@ -1,8 +1,6 @@
 """The suite: which experiments run, what is kept, what is done again, and what is refused."""
 
 import json
-from dataclasses import replace
-from io import StringIO
 
 import pytest
 from typer.testing import CliRunner
@@ -61,45 +59,6 @@ def test_another_version_is_measured_again(calls, tmp_path):
     path.write_text(json.dumps(sealed(content)))
     suite.run_evidence(tmp_path, "quick")
     assert len(calls) == 2
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Replace the clock by one that goes on when it is told to, and the expected times by round ones."""
-    now = [0.0]
-    monkeypatch.setattr(suite, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(suite, "_SECONDS", {"quick": {"X1": 100}, "full": {"X1": 600, "X3": 3000}})
-    return now
-
-
-def test_the_time_left_is_scaled_by_what_is_finished(calls, clock, tmp_path):
-    [evidence] = suite.run_evidence(tmp_path, "quick")
-    first, second = (Experiment(id, "", "", lambda bench: []) for id in ("X1", "X3"))
-    left = suite.TimeLeft([first, second], "full")
-    assert left.seconds() == 3600
-    left.begin(first)
-    clock[0] += 200
-    assert left.seconds() == 3400
-    left.finish(replace(evidence, seconds=1260.0))
-    assert left.seconds() == pytest.approx(3000 * (60 + 1260) / (60 + 600)), "half as fast as was expected"
-    left.begin(second)
-    clock[0] += 10_000
-    assert left.seconds() == 0
-    left.finish(evidence)
-    assert left.seconds() == 0
-    assert suite.TimeLeft([first], "quick").seconds() == 100
-
-
-def test_a_terminal_shows_the_time_left_of_all_experiments(calls, clock, tmp_path, monkeypatch):
-    lines = {}
-    for terminal in (True, False):
-        screen = StringIO()
-        screen.isatty = lambda terminal=terminal: terminal
-        monkeypatch.setattr("sys.stderr", screen)
-        command.run(out=tmp_path / str(terminal), as_json=True)
-        lines[terminal] = screen.getvalue().splitlines()
-    assert lines[True][0] == "X1: One; in all about 1 min 40 s left, estimated"
-    assert lines[False][0] == "X1: One"
 
 
 def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):

@@ -1,13 +1,10 @@
 """Which kernel computes; the compiled library: its age, levels, threads, and the numbers of sixteen bits of
 native.h."""
 
-import ast
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from ctypes import c_char_p
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,25 +48,6 @@ def through(x: Tensor, c: Tensor) -> Tensor:
         backend.compiled("rotate"), (pairs,), table, torch.zeros_like(table), interleaved=True
     )
     return rotated.reshape(-1, 2)[:, 0]
-
-
-def test_kernels_import_each_other_in_no_circle():
-    """Wherever an import stands, under TYPE_CHECKING too; what the table of backend.py loads late is named there."""
-    files = {path.relative_to(KERNELS).with_suffix("").as_posix(): path for path in KERNELS.rglob("*.py")}
-    graph = {name.removesuffix("/__init__"): set(ours(path)) for name, path in files.items()}
-    assert len(graph) > 10
-    TopologicalSorter(graph).prepare()
-
-
-def ours(path: Path) -> Iterator[str]:
-    """Yield the files of kernels/ that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("whatwhere.kernels"):
-            folder = node.module.removeprefix("whatwhere.kernels").strip(".").replace(".", "/")
-            for alias in node.names:
-                inner = KERNELS / folder / alias.name
-                result = inner.with_suffix(".py").exists() or inner.is_dir()
-                yield f"{folder}/{alias.name}".strip("/") if result else folder
 
 
 def padded(x: Tensor) -> Tensor:

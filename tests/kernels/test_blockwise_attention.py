@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import whatwhere as ww
 from whatwhere.kernels import blockwise_attention as blocks
 from whatwhere.kernels import toeplitz
-from whatwhere.kernels.toeplitz import Toeplitz, sums_of_diagonals
+from whatwhere.kernels.toeplitz import Toeplitz
 from whatwhere.where import attention
 from whatwhere.where.score_bias import DistanceBias
 
@@ -259,26 +259,6 @@ def test_any_strides_and_widths_of_values(scheme, how):
     assert_alike(fast, here.attention(q, k, v, engine="dense"), leaves, leaves, 2e-6)
 
 
-def test_an_expanded_gradient():
-    q, k, v = vectors(2)
-    here = ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS))
-    result, right = (
-        torch.autograd.grad(here.attention(q, k, v, engine=engine).sum(), v)[0] for engine in ("sdpa", "dense")
-    )
-    torch.testing.assert_close(result, right, rtol=1e-5, atol=1e-5)
-
-
-@by_scheme
-def test_an_empty_batch(scheme):
-    q, k, v = (x.detach()[:0].requires_grad_() for x in vectors(2))
-    where = ww.Where(score=scheme(2))
-    y = where.at(ww.positions(TOKENS)).attention(q, k, v)
-    assert y.shape == q.shape
-    result = torch.autograd.grad(y.sum(), [q, k, v, *where.parameters()])
-    assert result[0].shape == q.shape
-    assert not any(one.any() for one in result)
-
-
 @pytest.mark.parametrize("learned", ["q", "k", "v", "weight", "nothing"])
 def test_only_what_requires_a_gradient_gets_one(learned):
     bias = Bumps(2).requires_grad_(learned == "weight")
@@ -290,15 +270,6 @@ def test_only_what_requires_a_gradient_gets_one(learned):
         leaf = bias.weight if learned == "weight" else given[learned]
         right = here.attention(*given.values(), engine="dense")
         assert error(gradients(y, [leaf])[0], gradients(right, [leaf])[0]) < 2e-6
-
-
-def test_a_second_derivative_is_refused():
-    q, k, v = vectors(2)
-    y = ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS)).attention(q, k, v)
-    (first,) = torch.autograd.grad(y.sum(), q, create_graph=True)
-    assert first.requires_grad
-    with pytest.raises(ww.errors.SettingError, match="no second derivative"):
-        first.sum().backward()
 
 
 def test_backward_twice_through_one_graph():
@@ -333,18 +304,6 @@ def test_autocast_does_not_change_the_backward_pass():
     assert all(torch.equal(one, other) for one, other in zip(result, right, strict=True))
 
 
-def test_layers_share_the_curve():
-    bias, evaluations = Bumps(2), []
-    real = bias.curve
-    bias.curve = lambda device: evaluations.append(device) or real(device)
-    q, k, v = vectors(2)
-    for here in ww.bind([ww.Where(score=bias)] * 3, ww.positions(TOKENS)):
-        q = here.attention(q, k, v)
-    q.sum().backward()
-    assert len(evaluations) == 2  # the formula by element, and the numbers of all distances
-    assert bias.weight.grad.any()
-
-
 def attend_with_alibi(dropout: float = 0.0) -> Tensor:
     q, k, v = vectors(2)
     return ww.Where(score=ww.ALiBi(2)).at(ww.positions(TOKENS)).attention(q, k, v, dropout=dropout)
@@ -361,25 +320,6 @@ def test_what_blocks_do_not_support_takes_the_table(calls, monkeypatch):
     monkeypatch.undo()  # of the length, too
     attend_with_alibi()
     assert len(calls) == 1
-
-
-def test_transforms_take_the_table(calls):
-    q, k, v = (x.detach() for x in vectors(2, tokens=40))
-    bias, p = Bumps(2), ww.positions(40)
-
-    def mean(weights: dict[str, Tensor], q: Tensor) -> Tensor:
-        def attend(bias: nn.Module) -> Tensor:
-            return ww.Where(score=bias).at(p).attention(q, k, v).square().mean()
-
-        held = nn.Module()
-        held.bias, held.forward = bias, lambda: attend(held.bias)
-        return torch.func.functional_call(held, weights)
-
-    result = torch.func.grad(mean)({"bias.weight": bias.weight.detach()}, q)
-    assert not calls
-    mean({"bias.weight": bias.weight}, q).backward()
-    assert calls
-    torch.testing.assert_close(result["bias.weight"], bias.weight.grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -402,16 +342,6 @@ def test_a_kernel_that_misreads_a_view_is_detected(kernel, fault, monkeypatch):
 
     monkeypatch.setattr(blocks, kernel, faulty)
     assert not toeplitz.reads_views.__wrapped__(torch.float32)
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (3, 7, 2)])
-def test_sums_of_diagonals(shape):
-    block = torch.randn(shape)
-    right = torch.zeros(shape[0], shape[1] + shape[2] - 1)
-    for i in range(shape[1]):
-        for j in range(shape[2]):
-            right[:, i + j] += block[:, i, j]
-    torch.testing.assert_close(sums_of_diagonals(block), right)
 
 
 @pytest.mark.compile

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
 
 import whatwhere as ww
@@ -174,14 +173,6 @@ def test_hooks_are_called(where, register):
     assert torch.equal(x, right)
 
 
-def test_global_hooks_are_called():
-    layer, ids, notes = ww.InputLayer(V, 8, input=ww.Learned(8, 16)), torch.randint(0, V, (B, T)), []
-    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: notes.append(type(module)))
-    layer(ids)
-    handle.remove()
-    assert notes == [ww.TokenEmbedding, ww.Learned, ww.InputLayer]
-
-
 def test_rows_that_a_hook_received_are_not_overwritten():
     layer, ids, seen = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T)), []
     layer.tokens.register_forward_hook(lambda module, given, rows: seen.append(rows))
@@ -247,24 +238,6 @@ def test_errors_are_those_of_pytorch_only(positions):
         assert len(errors) in (0, 2)
         assert len(set(errors)) < 2
         assert errors or (given is ids and p is positions and p is not None)
-
-
-def test_forward_mode_derivatives():
-    layer = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0)
-    ids, weight = torch.randint(0, V, (B, T)), layer.tokens.weight.detach()
-    tangent = torch.randn(V, 8)
-    with torch.no_grad(), forward_ad.dual_level():
-        x = torch.func.functional_call(layer, {"tokens.weight": forward_ad.make_dual(weight, tangent)}, (ids,))
-        assert torch.equal(forward_ad.unpack_dual(x).tangent, 2 * tangent[ids])
-
-
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.usefixtures("our_own_checks")
-def test_a_traced_table_looks_up_other_ids():
-    table, ids = ww.TokenEmbedding(V, 8), torch.randint(0, V, (2, B, T))
-    with torch.no_grad():
-        traced = torch.jit.trace(table, (ids[0],), check_trace=False)
-        assert torch.equal(traced(ids[1]), table(ids[1]))
 
 
 def test_gradients_of_each_sample_by_vmap():

@@ -46,20 +46,6 @@ def test_the_result_has_the_strides_of_its_input(layout):
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("rows", [(1, 1), (3, 1), (1, 4), (3, 4)], ids=str)
-def test_cosines_and_sines_may_differ_in_strides(rows):
-    x, (cos, sin) = sampled(3, 4, 5, 12), rotary_tables(*rows, 5, 4)
-    assert torch.equal(rotate(x, cos, sin.mT.contiguous().mT, True), rotate_in_pytorch(x, cos, sin, True))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("features", [64, 96, 40])
-def test_only_rows_of_whole_cache_lines_are_written_past_the_caches(features, dtype):
-    for layout in ("contiguous", "heads behind tokens", "not on a border"):
-        x = LAYOUTS[layout](sampled(2, 4, 9, features, dtype=dtype))
-        assert rotary._covers_cache_lines(torch.empty_like(x)) == (features * x.element_size() % 64 == 0)
-
-
 @pytest.mark.parametrize("layout", NOT_SHARED)
 def test_in_place_returns_its_input_with_a_new_version(layout):
     x, (cos, sin) = LAYOUTS[layout](sampled(2, 5, 6, 12)), rotary_tables(1, 1, 6, 4)

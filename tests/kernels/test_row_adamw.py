@@ -191,13 +191,6 @@ def test_the_reference_is_torch_adamw():
 # Rows.
 
 
-def test_a_step_advances_its_rows(either):
-    table, rows = moments(ROWS, 8, torch.float32), torch.tensor([0, 3, 12, 39])
-    table.last[rows] = 30
-    assert update(table, rows, sampled(4, 8), Step(31, 1e-3, (0.9, 0.99), 1e-8, 0.1)) == 0
-    assert table.last[rows].tolist() == [31] * 4
-
-
 def test_a_step_on_rows_that_are_behind_does_nothing(either):
     result, before = moments(ROWS, 8, torch.float32), moments(ROWS, 8, torch.float32)
     result.last[3] = 30

@@ -147,17 +147,6 @@ def test_stopping_ends_the_process(fresh: Session) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_a_map_tells_how_far_it_is() -> None:
-    pytest.importorskip("openTSNE")
-    reports: list[float] = []
-    table = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
-    result = make_map(table, "tsne", progress=lambda share, said: reports.append(share))
-    assert result.coordinates.shape == (60, 2)
-    assert reports == sorted(reports)
-    assert len(reports) > 5
-    assert 0.9 < reports[-1] <= 1
-
-
 def test_the_page_draws_stops_and_selects(
     look: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

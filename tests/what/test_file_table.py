@@ -24,7 +24,6 @@ from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmb
 from whatwhere.what.ngram_hash import xor_hashes
 from whatwhere.what.resizing import resize
 from whatwhere.what.row_adamw import table as row_table
-from whatwhere.what.row_files import RowFiles
 
 from ..systems import unix
 from .row_adamw.race import train as take_steps
@@ -665,14 +664,6 @@ def test_a_file_that_cannot_be_written_is_read_only(path: Path) -> None:
     with pytest.raises(CheckpointError, match="read_only=True"):
         FileTokenEmbedding(path)
     assert torch.equal(rows(FileTokenEmbedding(path, read_only=True)), in_memory().weight)
-
-
-def test_a_step_reads_the_rows_of_the_batch_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = FileTokenEmbedding(path)
-    optimizer, read, seen = FileRowAdamW(own, **SETTINGS), RowFiles.read, []
-    monkeypatch.setattr(RowFiles, "read", lambda self, numbers: seen.append(numbers.tolist()) or read(self, numbers))
-    train(own, optimizer, [torch.tensor([5, 3, 5]), torch.tensor([190, 3])])
-    assert seen == [[3, 5], [3, 190]]
 
 
 def test_a_file_with_rows_that_are_behind_is_no_checkpoint(path: Path) -> None:
