@@ -203,7 +203,7 @@ def test_facts_of_the_row_fit_the_doors(case):
 
 
 @each()
-@pytest.mark.parametrize("shift", [1, 20, 1_000_000])
+@pytest.mark.parametrize("shift", [1, 1_000_000])
 def test_relative_iff_declared(shift, case):
     torch.manual_seed(0)
     n = MAX_LENGTH if case.by_region else 9  # only then some pairs are far

@@ -16,7 +16,7 @@ def by_position(case):
 
 
 @each(lambda case: by_position(case) and case.row.relative)
-@pytest.mark.parametrize("shift", [1, 1_000, 131_072, 1_000_000])
+@pytest.mark.parametrize("shift", [1, 1_000_000])
 def test_law_10_logits_do_not_move(shift, case):
     p, moved = ww.positions(12), ww.positions(12, start=min(shift, case.row.tested_up_to - 12))
     laws.logits_unmoved(case.build().query_key, p, moved, case.regime)
@@ -43,7 +43,7 @@ def test_law_10_logits_see_the_distance(case):
 
 
 @each(lambda case: by_position(case) and case.row.keeps_norms)
-@pytest.mark.parametrize("start", [0, 1_000, 1_000_000])
+@pytest.mark.parametrize("start", [0, 1_000_000])
 def test_law_11_norms_stay(start, case):
     p = ww.positions(12, start=min(start, case.row.tested_up_to - 12))
     laws.norms_kept(case.build().query_key, p, case.regime)
