@@ -24,17 +24,6 @@ def test_rotary_embedding_torch(rotary_dim: int, start: int) -> None:
     require_close(ours, wanted, 5 * ANGLES * (1 + start / LENGTH))
 
 
-def test_pin_rotary_embedding_torch_counts_in_the_dtype_of_the_queries() -> None:
-    """bfloat16 holds whole numbers up to 256: from position 257 on its angles are off by a radian and more."""
-    q = torch.randn(1, 1, 600, 64)
-    exact = ww.Rotary(64, interleaved=True)(q, q, ww.positions(600))[0]
-    theirs = RotaryEmbedding(64).rotate_queries_or_keys(q.bfloat16()).float()
-    ours = ww.Rotary(64, interleaved=True)(q.bfloat16(), q.bfloat16(), ww.positions(600))[0].float()
-    assert (theirs - exact)[:, :, :257].abs().max() < 0.1  # up to 256 it is right
-    assert (theirs - exact)[:, :, 257].abs().max() > 1
-    assert (ours - exact).abs().max() < 0.04  # bfloat16's own rounding, in and out, of features up to 5
-
-
 @pytest.mark.parametrize("rotary_dim", [8, 32])
 def test_x_transformers_rotary(rotary_dim: int) -> None:
     """With a position for each token of each sequence."""
@@ -43,16 +32,6 @@ def test_x_transformers_rotary(rotary_dim: int) -> None:
     frequencies, scale = xt.RotaryEmbedding(rotary_dim, base=5_000)(ids)
     ours = ww.Rotary(32, 5_000.0, interleaved=True, rotary_dim=rotary_dim)(q, k, ids)
     require_close(ours, [xt.apply_rotary_pos_emb(x, frequencies, scale) for x in (q, k)], 10 * ANGLES)
-
-
-def test_pin_x_transformers_rotary_is_rounded_by_a_cast() -> None:
-    """`.bfloat16()` casts its buffer and then its positions: 257 becomes 256, one radian off in the first pair."""
-    frequencies, _ = xt.RotaryEmbedding(32).bfloat16()(torch.tensor([257]))
-    assert float(frequencies[0, 0, 0]) == 256
-    q = torch.tensor([1.0, 0.0] * 16).expand(1, 1, 1, 32)
-    rope, at = ww.Rotary(32, interleaved=True), torch.tensor([257])
-    before = rope(q, q, at)[0]
-    assert torch.equal(rope.bfloat16()(q, q, at)[0], before)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 64, 3, 6, 12, 20, 71])
@@ -122,41 +101,6 @@ def test_xpos_of_x_transformers(scale_base: int) -> None:
     require_close(xpos(q, k, ids), wanted, 10 * (ANGLES + FACTORS) * 3.5 ** (LENGTH / 2 / scale_base))
 
 
-def test_pin_a_center_that_moves_while_decoding() -> None:
-    """A key that was mapped under one length does not fit a query of the next; they keep keys unmapped therefore."""
-    module, q = xt.RotaryEmbedding(32, use_xpos=True), torch.zeros(1, 1, 1, 32)
-    q[..., :2] = 1.0  # the fastest pair alone
-    k = q.clone()
-
-    def score(length: int) -> float:
-        """The last query of so many tokens against the first key, as it was when it stood alone."""
-        frequencies, scale = module(torch.arange(length))
-        first, factor = module(torch.arange(1))
-        query = xt.apply_rotary_pos_emb(q, frequencies[:, -1:], scale[:, -1:])
-        return float((query * xt.apply_rotary_pos_emb(k, first, factor**-1)).sum())
-
-    def at_once(length: int) -> float:
-        frequencies, scale = module(torch.arange(length))
-        query = xt.apply_rotary_pos_emb(q, frequencies[:, -1:], scale[:, -1:])
-        return float((query * xt.apply_rotary_pos_emb(k, frequencies[:, :1], scale[:, :1] ** -1)).sum())
-
-    xpos = ww.XPos(32, interleaved=True)
-    for length in (200, 400):
-        assert abs(score(length) / at_once(length) - 1) > 0.2
-        rotated, _ = xpos(q, k, ww.positions(1, start=length - 1))
-        cached = xpos(q, k, ww.positions(1))[1]
-        assert float((rotated * cached).sum()) == pytest.approx(at_once(length), abs=1e-4)
-
-
-def test_pin_factors_are_silently_infinite() -> None:
-    at = torch.tensor([0, 80_000])
-    _, scale = xt.RotaryEmbedding(32, use_xpos=True)(at)
-    assert not bool((scale**-1).isfinite().all())
-    q = torch.ones(1, 1, 2, 32)
-    with pytest.raises(ww.errors.PositionError, match="position 80000 is 40000 away from XPos's center 40000"):
-        ww.XPos(32, interleaved=True, center=40_000)(q, q, torch.tensor([40_000, 80_000]))
-
-
 @pytest.mark.parametrize("head_dim", [1, 7, 16])
 def test_pope(head_dim: int) -> None:
     theirs = xt.PolarEmbedding(head_dim, heads=3, base=5_000)
@@ -179,14 +123,6 @@ def test_pope_of_keys_without_a_phase_are_the_same_vectors() -> None:
     k = torch.randn(1, 1, LENGTH, 8)
     wanted = xt.apply_polar_pos_emb(k, theirs(torch.arange(LENGTH))[0])
     torch.testing.assert_close(ww.PoPE(8, 1)(k, k, ww.positions(LENGTH))[1], wanted, rtol=0, atol=5 * ANGLES)
-
-
-def test_pin_phases_stop_learning_beyond_the_clamp() -> None:
-    theirs = xt.PolarEmbedding(4, heads=1)
-    with torch.no_grad():
-        theirs.learned_bias.fill_(0.1)
-    theirs(torch.arange(3))[1].sum().backward()
-    assert not theirs.learned_bias.grad.any()
 
 
 # Biases by content

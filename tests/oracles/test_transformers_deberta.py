@@ -8,7 +8,7 @@ from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
 
 import whatwhere as ww
 
-from .shared import split, table_of
+from .shared import table_of
 
 HEADS, HEAD_DIM, DIM = 3, 8, 24
 TERMS = [["c2p", "p2c"], ["c2p"], ["p2c"]]
@@ -61,18 +61,6 @@ def test_rows() -> None:
         assert torch.equal(ww.DeBERTa(1, 1, max_distance, buckets).rows(relative), rows), (buckets, max_distance)
 
 
-@pytest.mark.parametrize(("buckets", "max_distance", "distance"), [(18, 17, 12), (512, 4096, 1643)])
-def test_pin_an_edge_missed_in_float32(buckets: int, max_distance: int, distance: int) -> None:
-    """9 (16 / 9) ** (4 / 8) is 12, which belongs to the nearer row; 1,643 lies beyond an edge by 3 parts in 10 ** 8."""
-    wrong = int(theirs.make_log_bucket_position(torch.tensor([distance]), buckets, max_distance))
-    right = int(ww.DeBERTa(1, 1, max_distance, buckets).rows(torch.tensor([distance]))) - buckets
-    middle = buckets // 2
-    exponent, below = right - middle, right - middle - 1
-    assert abs(wrong - right) == 1
-    assert distance ** (middle - 1) * middle**exponent <= (max_distance - 1) ** exponent * middle ** (middle - 1)
-    assert distance ** (middle - 1) * middle**below > (max_distance - 1) ** below * middle ** (middle - 1)
-
-
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize(("buckets", "max_distance"), SPANS)
@@ -86,16 +74,3 @@ def test_scores(buckets: int, max_distance: int, terms: list[str], share: bool) 
     element = like(module, table).bind(p, p, q=q, k=k)
     mine = table_of(element, 2, HEADS, 50, 50)
     torch.testing.assert_close(mine.flatten(0, 1), wanted, rtol=1e-7, atol=1e-9)  # their sqrt is float32
-
-
-def test_pin_position_to_content_reads_the_distance_of_query_minus_key() -> None:
-    """The paper writes row(j - i) in p2c; their indices are of key minus query, negated, and then transposed."""
-    module = attention_of(["p2c"], buckets=-1, max_distance=6)
-    table = torch.randn(12, DIM, dtype=torch.float64)
-    q, k = torch.zeros(HEADS, 5, HEAD_DIM).double(), torch.randn(HEADS, 5, HEAD_DIM).double()
-    bias = module.disentangled_attention_bias(q, k, None, table, 2)
-    position_queries = split(module.query_proj(table))  # (heads, rows, head_dim)
-    by_code = (k[0, 1] @ position_queries[0, 4 - 1 + 6]) / (2 * HEAD_DIM) ** 0.5
-    by_paper = (k[0, 1] @ position_queries[0, 1 - 4 + 6]) / (2 * HEAD_DIM) ** 0.5
-    assert abs(float((bias[0, 4, 1] - by_code).detach())) < 1e-6
-    assert abs(float((bias[0, 4, 1] - by_paper).detach())) > 1e-3

@@ -142,19 +142,3 @@ def test_a_part_of_the_head(name: str) -> None:
 
 
 # Where they are wrong: pinned, so that we notice when it is no longer so
-
-
-@pytest.mark.parametrize("name", ["dynamic", "longrope"])
-def test_pin_a_sequence_changes_with_its_neighbors(name: str) -> None:
-    """They take the longest of the batch; here each sequence has its own regime."""
-    parameters, scaling = CASES[name]
-    ids = torch.stack([torch.arange(20), torch.arange(20) + 2 * EXTENDED])
-    module, rope = llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0)), ww.Rotary(64, scaling=scaling)
-    alone = module(torch.zeros(1), ids[:1])[0]
-    together = module(torch.zeros(1), ids)[0]
-    assert (together[0] - alone[0]).abs().max() > 0.05
-    assert torch.equal(
-        rope.bind(ww.Positions.from_position_ids(ids))[0][0], rope.bind(ww.Positions.from_position_ids(ids[:1]))[0][0]
-    )
-    long = rope.bind(ww.Positions.from_position_ids(ids))
-    assert_same_turns(tuple(x[1:] for x in long), module(torch.zeros(1), ids[1:]), ids[1:], rope)
