@@ -312,14 +312,10 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "room": (
         ShapeError, "room for 10",
-        lambda: _pasted(hf.StaticCache(config=made("llama").config, max_cache_len=10)),
+        lambda: ww.caches.of(read(m := made("llama"), tokens(), hf.StaticCache(m.config, max_cache_len=10))[0], m)
+        .paste(ww.caches.of(read(m, tokens(4))[0], m)),
     ),
 }  # fmt: skip
-
-
-def _pasted(past: Any) -> object:
-    model = made("llama")
-    return ww.caches.of(read(model, tokens(), past)[0], model).paste(ww.caches.of(read(model, tokens(4))[0], model))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -239,10 +239,10 @@ class SumByTokens(torch.autograd.Function):
     """The sum of all losses, and its gradients in the same pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *given: Any) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
         """Compute both, of the operands of numbers_by_rows, ids and the settings of loss_of."""
-        padding, softcap, ids, settings = given
-        total, summed = x.new_zeros(()), settings["label_smoothing"] > 0
+        operands, (ids, settings) = given[:5], given[5:]
+        total, summed = operands[0].new_zeros(()), settings["label_smoothing"] > 0
 
         def upstream(part: _Part) -> Tensor:
             numbers, largest = _no_numbers(part.x, ids[part.tokens])
@@ -256,7 +256,6 @@ class SumByTokens(torch.autograd.Function):
             part.z.mul_(of_numbers[:, :1] / sums)
             return of_numbers
 
-        operands = x, weight, bias, padding, softcap
         ctx.save_for_backward(*_gradients(operands, ids, ctx.needs_input_grad[:3], summed, upstream, by_tokens=True))
         return total
 
