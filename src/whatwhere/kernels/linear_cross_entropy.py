@@ -239,10 +239,10 @@ class SumByTokens(torch.autograd.Function):
     """The sum of all losses, and its gradients in the same pass."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:
         """Compute both, of the operands of numbers_by_rows, ids and the settings of loss_of."""
-        operands, (ids, settings) = given[:5], given[5:]
-        total, summed = operands[0].new_zeros(()), settings["label_smoothing"] > 0
+        operands, (ids, settings) = (x, *given[:4]), given[4:]
+        total, summed = x.new_zeros(()), settings["label_smoothing"] > 0
 
         def upstream(part: _Part) -> Tensor:
             numbers, largest = _no_numbers(part.x, ids[part.tokens])
