@@ -130,9 +130,8 @@ ww.scheme("learned+sinusoidal", dim=8, num_heads=2, max_length=8) ->
     SettingError: 'learned+sinusoidal' … each door takes one
 ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=8, theta=5.0) ->
     SettingError: ['theta'] … 'rotary+alibi' … Where(
-ww.InputLayer(20, 8, input=ww.Rotary(8)) ->
-    DoorError: Rotary acts on queries and keys … token vectors … rope(q, k, positions)
-ww.InputLayer(20, 8, input=ww.ALiBi(2)) -> DoorError: ALiBi is added to the scores … token vectors … attn_mask=alibi(
+ww.InputLayer(20, 8, input=ww.Rotary(8)) -> DoorError: Rotary acts on queries and keys … token vectors … Where(
+ww.InputLayer(20, 8, input=torch.nn.Embedding(9, 8)) -> DoorError: an Embedding … InputEncoding … Learned(8, 9)
 ww.Where(query_key=ww.Sinusoidal(8)) -> DoorError: Sinusoidal … acts on queries and keys … Where(input=...)
 ww.Where(score=ww.Rotary(8)) -> DoorError: Rotary … added to the scores … Where(query_key=...)
 ww.Where(query_key=ww.Rotary) -> DoorError: the class Rotary … needs a QueryKeyMap … Rotary(...)

@@ -81,13 +81,13 @@ def require_floating(owner: str, **tensors: Tensor) -> None:
             )
 
 
-def require_ids(ids: Any) -> None:
+def require_ids(ids: Any, name: str = "ids") -> None:
     """Raise TokenError unless token ids are a tensor of whole numbers."""
     # What torch.fx traces with is not a Tensor, but has its methods.
     if not hasattr(ids, "is_floating_point"):
         raise TokenError(
-            f"ids were given as {type(ids).__name__}, but must be a tensor of whole numbers.\n"
-            "Pass torch.tensor(ids), with a row for each sequence."
+            f"{name} were given as {type(ids).__name__}, but must be a tensor of whole numbers.\n"
+            f"Pass torch.tensor({name}), with a row for each sequence."
         )
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")

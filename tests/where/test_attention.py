@@ -75,7 +75,9 @@ def test_a_further_mask_limits_what_is_seen(name, engine):
     where, p = WHERES[name](4), ww.positions(5)
     q, k, v = draw((2, 4, 5, 8), (2, 4, 5, 8), (2, 4, 5, 8))
     window = torch.ones(5, 5, dtype=torch.bool).triu(-1)[None, None]  # the key itself and the one before
-    y = where.at(p).attention(q, k, v, mask=window, engine=engine)
+    here = where.at(p)
+    q, k = here.query_key(q, k)
+    y = here.attention(q, k, v, mask=window, engine=engine)
     bias = None if where.score is None else where.score(p)
     assert torch.allclose(y.double(), by_loops(q, k, v, p.mask() & window, bias), atol=1e-5)
 
@@ -242,9 +244,10 @@ def test_nothing_attends_to_nothing_in_every_engine(engine, sizes):
 def test_queries_may_be_wider_than_their_cache(name, engine):
     where, p = WHERES[name](4), ww.positions(6)
     q, k, v = draw((2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 6, 8))
-    k, v = k.bfloat16(), v.bfloat16()
+    here, k, v = where.at(p), k.bfloat16(), v.bfloat16()
+    q, k = here.query_key(q, k)
     with torch.no_grad():
-        y = where.at(p).attention(q, k, v, engine=engine)
+        y = here.attention(q, k, v, engine=engine)
     assert y.dtype == torch.float32
     bias = None if where.score is None else where.score(p)
     assert torch.allclose(y.double(), by_loops(q, k.double(), v.double(), p.mask(), bias), atol=1e-5)

@@ -77,10 +77,8 @@ LATER = ww.positions(3, start=5)
     ids=["padded", "numbers", "keys of a different sequence", "new rows of a cache"],
 )
 def test_queries_and_keys_rotate_by_their_own_positions(at, at_queries, at_keys):
-    rope, tokens = (
-        ww.Rotary(4),
-        [p.shape[-1] if isinstance(p, torch.Tensor) else p.tokens for p in (at_queries, at_keys)],
-    )
+    rope = ww.Rotary(4)
+    tokens = [p.shape[-1] if isinstance(p, torch.Tensor) else p.tokens for p in (at_queries, at_keys)]
     q, k = draw((2, 4, tokens[0], 4), (2, 2, tokens[1], 4))
     rotated = ww.Where(query_key=rope).at(*at).query_key(q, k)
     assert torch.equal(rotated[0], rope(q, q, at_queries)[0])
@@ -106,15 +104,15 @@ def test_the_scale_of_a_scheme_is_the_softmax_scale(engine):
     here = where.at(ww.positions(3))
     assert here.scale == 1.0
     expected = (q @ k.mT).masked_fill(~torch.ones(3, 3).tril().bool(), -torch.inf).softmax(-1) @ v
-    assert torch.allclose(here.attention(q, k, v, engine=engine), expected, atol=1e-6)
+    assert torch.allclose(here(q, k, v, engine=engine), expected, atol=1e-6)
 
 
 def test_a_model_may_have_a_scale_of_its_own():
     q, k, v = draw((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))
-    here = ww.Where(query_key=ww.Rotary(4), scale=0.7).at(ww.positions(3))
+    here = ww.Where(query_key=Unscaled(4, None), scale=0.7).at(ww.positions(3))
     assert here.scale == 0.7
     expected = (0.7 * (q @ k.mT)).masked_fill(~torch.ones(3, 3).tril().bool(), -torch.inf).softmax(-1) @ v
-    assert torch.allclose(here.attention(q, k, v), expected, atol=1e-6)
+    assert torch.allclose(here(q, k, v), expected, atol=1e-6)
     assert ww.Where(query_key=Unscaled(4, 2.0), score=Counted(2, scale=2.0), scale=2.0).scale == 2.0
 
 
@@ -165,16 +163,9 @@ def test_an_integer_is_a_number_of_positions_everywhere():
     expected = here.attention(*here.query_key(q, k), v)
     assert same.queries.run
     assert torch.equal(same.attention(*same.query_key(q, k), v), expected)
-    assert torch.equal(ww.bind([where], 9)[0].query_key(q, k)[0], here.query_key(q, k)[0])
     assert all(torch.equal(a, b) for a, b in zip(ROTARY(q, k, 9), ROTARY(q, k, p), strict=True))
     assert torch.equal(ALIBI(9), ALIBI(p))
     assert torch.equal(ww.Sinusoidal(4)(9), ww.Sinusoidal(4)(p))
-    assert torch.equal(ww.Learned(4, 9)(9).isfinite().all(), torch.tensor(True))
-    i = torch.arange(9)
-    scores = torch.zeros(9)
-    assert torch.equal(
-        ALIBI.score_mod(9)(scores, i * 0, i * 0, i, i * 0), ALIBI.score_mod(p)(scores, i * 0, i * 0, i, i * 0)
-    )
 
 
 def test_a_number_lies_on_the_device_of_what_is_learned():
@@ -228,8 +219,21 @@ def test_a_here_does_not_map_the_keys_of_a_cache_again():
     assert torch.equal(here(q, k, v), here.attention(q, k, v))
 
 
-def test_a_where_is_no_function():
-    q, k, v = draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
-    for call in (lambda: ww.Where(ROTARY)(q, k, v), lambda: ww.Where()(q, positions=9)):
-        with pytest.raises(ww.errors.SettingError, match=r"here = where\.at\(positions\), then here\(q, k, v\)"):
-            call()
+GRAPHS = [pytest.param(how, marks=pytest.mark.compile) for how in ("as one graph", "until the graph breaks")]
+
+
+@pytest.mark.parametrize("mapped", ["by another Here", "by a call", *GRAPHS])
+def test_attention_takes_what_the_scheme_mapped_anywhere(mapped):
+    where, (q, k, v) = ww.Where(ww.Rotary(4)), draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
+
+    def attend(q, k, v):
+        here = where.at(9)
+        q, k = where.query_key(q, k) if mapped == "by a call" else where.at(9).query_key(q, k)
+        if "breaks" in mapped:
+            torch._dynamo.graph_break()
+        return here.attention(q, k, v)
+
+    call = torch.compile(attend, backend="eager", fullgraph="one" in mapped) if "graph" in mapped else attend
+    with pytest.raises(ww.errors.SettingError, match=r"Rotary, which maps them(.|\n)*here\(q, k, v\)"):
+        where.at(9).attention(q, k, v)
+    assert torch.equal(call(q, k, v), where.at(9)(q, k, v))

@@ -54,9 +54,7 @@ NAMES |= {"torch": torch, "bind_layers": ww.bind, **{helper.__name__: helper for
 REFUSALS = """
 # The input door
 Sinusoidal(0) -> ShapeError: dim
-Sinusoidal(-2) -> ShapeError: dim
 Sinusoidal(2.0) -> ShapeError: dim
-Sinusoidal(7) -> ShapeError: dim
 Sinusoidal(8, offset=-1) -> SettingError: offset=-1
 AxialSinusoidal(7) -> ShapeError: needs an even number: a sine and a cosine share one frequency
 AxialSinusoidal(8, 3) -> ShapeError: none are left for the last. … A multiple of 6, such as 12,
@@ -364,9 +362,14 @@ Where(Inkling(8, 2)).at(4).gates(torch.ones(1, 4, 9)) -> ShapeError: was made fo
 # Doors, windows, sinks, heads
 Where(Rotary(8), Rotary(8)) -> DoorError: Rotary and Rotary … 'query_key' has room for one … Leave one out
 Where(Learned(4, 9), input=Sinusoidal(4)) -> DoorError: Sinusoidal and Learned … 'input' … layers may have
-Where(Rotary) -> DoorError: the class Rotary … needs schemes … Pass an object, not the class: Rotary(
 Where("rotary") -> DoorError: the text 'rotary' … needs schemes … whatwhere.scheme('rotary'
 Where(None) -> DoorError: got None … needs schemes … Leave it out
+Where(Rotary(8))(q(9), q(9), q(9)) -> SettingError: not called … here = where.at(positions), then here(q, k, v)
+Where()(q(9), positions=9) -> SettingError: not called … here = where.at(positions), then here(q, k, v)
+InputLayer(9, 8, Learned(8, 9))(torch.tensor([[1]]), Where(Learned(8, 9)).at(1)) ->
+    DoorError: own input scheme, Learned … was bound with another … InputLayer(input=None)
+Where([Rotary(8), ALiBi(2)]) -> DoorError: a list … Where(Rotary(...), ALiBi(...))
+attend(None, q(3), mask=torch.ones(3, 3) > 0) -> ShapeError: (3, 3) … mask[None, None] … from_mask
 Where(torch.nn.Linear(2, 2)) -> DoorError: a Linear … needs schemes … subclass of InputEncoding, QueryKeyMap
 Where(input=Rotary(8)) -> DoorError: Rotary acts on queries … added to the token vectors … query_key=
 Where(score="alibi") -> DoorError: the text 'alibi' … needs a ScoreBias … whatwhere.scheme('alibi'

@@ -15,8 +15,8 @@ from whatwhere.checks import answers_names_of_others, require_choice, require_po
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
-from whatwhere.tensor_checks import require_generator, require_ids
-from whatwhere.what.loss import OutputProjection, Projection, require_tokens
+from whatwhere.tensor_checks import require_floating, require_generator, require_ids
+from whatwhere.what.loss import OutputProjection, Projection, require_tensor, require_tokens
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -157,18 +157,13 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
             >>> table(torch.tensor([1]))
             tensor([[0.4000, 0.5000]], grad_fn=<EmbeddingBackward0>)
         """
-        if not isinstance(weight, Tensor):
-            way = "its weight" if isinstance(getattr(weight, "weight", None), Tensor) else "torch.tensor(rows)"
-            raise ShapeError(f"a token table was given as {type(weight).__name__}, but must be a tensor.\nPass {way}.")
+        require_tensor("a token table", weight)
         if weight.dim() != 2:
             raise ShapeError(
                 f"a token table needs shape (vocab_size, dim), but this one has {tuple(weight.shape)}.\n"
                 "Pass a matrix with a row for each token."
             )
-        if not weight.is_floating_point():
-            raise ShapeError(
-                f"a token table needs a floating-point dtype, but this one has {weight.dtype}.\nPass weight.float()."
-            )
+        require_floating("a token table", weight=weight)
         rows, dim = weight.shape
         table = cls(rows, dim, padding_idx, _weight=weight.detach(), _freeze=freeze)
         if padding_idx is not None:

@@ -204,6 +204,7 @@ def linear_cross_entropy(
         >>> torch.allclose(loss, F.cross_entropy(head(hidden), targets))
         True
     """
+    require_tensor("the output projection", weight)
     project = partial(Projection, weight=weight, bias=bias)
     return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
@@ -218,6 +219,13 @@ def logits(
         # The zero row gives logit zero already; writing it cuts the row off from the gradient.
         products[..., padding_idx] = 0
     return products
+
+
+def require_tensor(owner: str, weight: object) -> None:
+    """Raise ShapeError unless a table is a tensor, not the module that has it, or an array."""
+    if not isinstance(weight, Tensor):
+        way = "its weight" if isinstance(getattr(weight, "weight", None), Tensor) else "torch.tensor(rows)"
+        raise ShapeError(f"{owner} was given as {type(weight).__name__}, but must be a tensor.\nPass {way}.")
 
 
 def require_dim(hidden: Tensor, dim: int) -> None:
@@ -264,9 +272,9 @@ def _loss(
             f"the loss got {z_loss=} and {label_smoothing=}.\nPass a number of at least 0, and one from 0 to 1."
         )
     require_choice("the loss", "reduction", reduction, ("mean", "sum", "none"))
+    require_ids(targets, "targets")
     if targets.shape != hidden.shape[:-1]:
         raise _mismatch("targets", targets, hidden)
-    require_ids(targets)
     p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.long()
     ids = torch.where(counted := ids != ignore_index, ids, 0)
     require_tokens(ids, p.vocab_size, "target")

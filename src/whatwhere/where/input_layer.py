@@ -11,9 +11,8 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position.positions import PositionsLike, as_positions
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.where.base import InputEncoding, QueryKeyMap
-from whatwhere.where.binding import Here, Where
-from whatwhere.where.score_bias import ScoreBias
+from whatwhere.where.base import InputEncoding
+from whatwhere.where.binding import Here, Where, require_door
 
 
 class InputLayer(nn.Module):
@@ -54,7 +53,11 @@ class InputLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _require_input(input, dim)
+        require_door("InputLayer", "input", input)
+        if input is not None and input.dim != dim:
+            raise ShapeError(
+                f"InputLayer has dim={dim}, but {type(input).__name__} has dim={input.dim}.\nMake both equal."
+            )
         self.tokens = TokenEmbedding(vocab_size, dim, padding_idx, init=init, scale=scale, device=device, dtype=dtype)
         self.where = Where(input=input)
 
@@ -99,7 +102,9 @@ class InputLayer(nn.Module):
             raise ShapeError(
                 f"ids need shape (batch, tokens), but these have {tuple(ids.shape)}.\nFor one sequence pass ids[None]."
             )
-        here = positions if isinstance(positions, Here) else self._bind(ids, positions)
+        here = positions
+        if not isinstance(here, Here):
+            here = self.where.at(as_positions(ids.shape[1] if here is None else here, ids.device))
         if self.where.input is not None and not _is_same(here.where.input, self.where.input):
             raise DoorError(
                 f"this layer has its own input scheme, {type(self.where.input).__name__}, but the Here that was passed "
@@ -107,25 +112,6 @@ class InputLayer(nn.Module):
                 "Leave the scheme to one of them: InputLayer(input=None), or bind the layer's own layer.where."
             )
         return here.embed(self.tokens, ids)
-
-    def _bind(self, ids: Tensor, positions: PositionsLike | None) -> Here:
-        return self.where.at(as_positions(ids.shape[1] if positions is None else positions, ids.device))
-
-
-def _require_input(scheme: object, dim: int) -> None:
-    name = type(scheme).__name__
-    if isinstance(scheme, QueryKeyMap):
-        raise DoorError(
-            f"InputLayer adds position to the token vectors, but {name} acts on queries and keys.\n"
-            "Call it in your attention instead: q, k = rope(q, k, positions)."
-        )
-    if isinstance(scheme, ScoreBias):
-        raise DoorError(
-            f"InputLayer adds position to the token vectors, but {name} is added to the scores.\n"
-            "Pass it to your attention instead: attn_mask=alibi(positions, causal=True), scale=alibi.scale."
-        )
-    if isinstance(scheme, InputEncoding) and scheme.dim != dim:
-        raise ShapeError(f"InputLayer has dim={dim}, but {name} has dim={scheme.dim}.\nMake both equal.")
 
 
 def _is_same(module: nn.Module | None, other: nn.Module) -> bool:

@@ -270,7 +270,7 @@ def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
     raise ShapeError(
         f"mask has shape {tuple(mask.shape)} and dtype {mask.dtype}, but needs bool and {sizes}, where batch and heads "
         "may be 1; True is where a query may attend to a key.\n"
-        "For padding, (batch, keys), make positions of it instead: where.at(Positions.from_mask(mask))."
+        "Pass mask[None, None] for (queries, keys); for padding, (batch, keys), where.at(Positions.from_mask(mask))."
     )
 
 

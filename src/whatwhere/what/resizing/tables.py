@@ -49,7 +49,8 @@ class Table:
 def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]:
     """Return the token table, the output projection and their biases, each tensor once, the token table first."""
     table = _input_of(module)
-    heads = [head] if head is not None else _heads_of(module)
+    found: Any = getattr(module, "get_output_embeddings", lambda: None)() if head is None else head
+    heads = [found] if head is not None or getattr(found, "weight", None) is not None else []
     rows = table.weight.shape[0]
     tables = [Table(plain(table, "weight"))]
     for other in heads:
@@ -88,12 +89,6 @@ def _input_of(module: nn.Module) -> Any:
             "Pass the TokenEmbedding or nn.Embedding itself, and an untied output projection as head=."
         )
     return next(iter(inside.values()))
-
-
-def _heads_of(module: nn.Module) -> list[nn.Module]:
-    get_head = getattr(module, "get_output_embeddings", None)
-    head = get_head() if get_head is not None else None
-    return [head] if isinstance(head, nn.Module) and getattr(head, "weight", None) is not None else []
 
 
 def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Iterator[Tensor]:
