@@ -13,11 +13,6 @@ def _seed():
     torch.manual_seed(0)
 
 
-def test_without_a_scheme_it_is_the_token_table():
-    layer = ww.InputLayer(10, 8)
-    assert torch.equal(layer(IDS), layer.tokens.weight[IDS])
-
-
 @pytest.mark.parametrize("scheme", [ww.Sinusoidal(8), ww.Learned(8, 5)], ids=["sinusoidal", "learned"])
 def test_it_adds_the_position_to_the_token(scheme):
     layer = ww.InputLayer(10, 8, input=scheme)

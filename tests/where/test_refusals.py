@@ -53,7 +53,6 @@ HELPERS = [q, bind, attend, turned, Unscaled]
 NAMES |= {"torch": torch, "bind_layers": ww.bind, **{helper.__name__: helper for helper in HELPERS}}
 REFUSALS = """
 # The input door
-Sinusoidal(0) -> ShapeError: dim
 Sinusoidal(2.0) -> ShapeError: dim
 Sinusoidal(8, offset=-1) -> SettingError: offset=-1
 AxialSinusoidal(7) -> ShapeError: needs an even number: a sine and a cosine share one frequency
@@ -365,14 +364,11 @@ Where(Learned(4, 9), input=Sinusoidal(4)) -> DoorError: Sinusoidal and Learned �
 Where("rotary") -> DoorError: the text 'rotary' … needs schemes … whatwhere.scheme('rotary'
 Where(None) -> DoorError: got None … needs schemes … Leave it out
 Where(Rotary(8))(q(9), q(9), q(9)) -> SettingError: not called … here = where.at(positions), then here(q, k, v)
-Where()(q(9), positions=9) -> SettingError: not called … here = where.at(positions), then here(q, k, v)
 InputLayer(9, 8, Learned(8, 9))(torch.tensor([[1]]), Where(Learned(8, 9)).at(1)) ->
     DoorError: own input scheme, Learned … was bound with another … InputLayer(input=None)
 Where([Rotary(8), ALiBi(2)]) -> DoorError: a list … Where(Rotary(...), ALiBi(...))
 attend(None, q(3), mask=torch.ones(3, 3) > 0) -> ShapeError: (3, 3) … mask[None, None] … from_mask
 Where(torch.nn.Linear(2, 2)) -> DoorError: a Linear … needs schemes … subclass of InputEncoding, QueryKeyMap
-Where(input=Rotary(8)) -> DoorError: Rotary acts on queries … added to the token vectors … query_key=
-Where(score="alibi") -> DoorError: the text 'alibi' … needs a ScoreBias … whatwhere.scheme('alibi'
 Rotary(8)(q(1), q(9)) -> PositionError: 1 queries and 9 keys without positions … pass p[-1:] and p
 Rotary(8)(q(9), q(9), key_positions=9) -> PositionError: key_positions without positions
 Rotary(8)(q(1), q(9), 1, 9) -> PositionError: 1 queries and 9 keys do not say
@@ -405,7 +401,6 @@ ALiBi(4).heads(0, 2, total=3) -> ShapeError: total=3
 FoPE(16, 32, sets=2).heads(0, 2) -> ShapeError: pass total=
 FoPE(16, 32, sets=2).heads(1, 2, total=4) -> ShapeError: where a set ends
 bind_layers([Rotary(8)], positions(2)) -> DoorError: got a Rotary
-bind_layers([None], positions(2)) -> DoorError: got a NoneType
 bind_layers(Where(), positions(2)) -> DoorError: in a list
 frequencies.inverse_frequencies(7) -> ShapeError: needs an even number: one frequency serves two features
 frequencies.inverse_frequencies(0) -> ShapeError: dim=0

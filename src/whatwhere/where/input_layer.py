@@ -102,9 +102,8 @@ class InputLayer(nn.Module):
             raise ShapeError(
                 f"ids need shape (batch, tokens), but these have {tuple(ids.shape)}.\nFor one sequence pass ids[None]."
             )
-        here = positions
-        if not isinstance(here, Here):
-            here = self.where.at(as_positions(ids.shape[1] if here is None else here, ids.device))
+        given = ids.shape[1] if positions is None else positions
+        here = given if isinstance(given, Here) else self.where.at(as_positions(given, ids.device))
         if self.where.input is not None and not _is_same(here.where.input, self.where.input):
             raise DoorError(
                 f"this layer has its own input scheme, {type(self.where.input).__name__}, but the Here that was passed "
