@@ -47,8 +47,12 @@ def test_a_configuration_without_weights_has_sizes_and_positions(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changed", "of_layers", "found", "said"),
     [
-        ({"model_type": "mistral", "sliding_window": 16}, "windows", [{"layers": [0, 1], "size": 16, "chunked": False}],
+        ({"model_type": "mistral", "sliding_window": 16}, "windows",
+         [{"layers": [0, 1], "size": 16, "chunked": False, "causal": True}],
          "All 2 layers: attention within a sliding window of 16 tokens."),
+        ({"model_type": "modernbert", "local_attention": 8, "global_attn_every_n_layers": 2}, "windows",
+         [{"layers": [1], "size": 5, "chunked": False, "causal": False}],
+         "Layer 1 of 2: attention within a sliding window of 5 tokens to each side, that of the query among them."),
         ({"model_type": "gpt_oss", "head_dim": 8}, "sinks", [0, 1], "each head has a learned sink"),
     ],
 )  # fmt: skip

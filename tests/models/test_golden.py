@@ -370,6 +370,14 @@ def test_sinks_are_those_of_the_weights(name: str, tmp_path: Path) -> None:
     require(tmp_path, numbers)
 
 
+def test_numbers_of_other_heads_than_those_of_the_weights_are_refused(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    config = tmp_path / "model/config.json"
+    config.write_text(config.read_text().replace('"head_dim": 16', '"head_dim": 32'))
+    said = error_of("golden", tmp_path / "model", "--out", tmp_path / "golden")
+    assert "has 64 rows, but by num_key_value_heads and head_dim of the configuration 128" in said
+
+
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
 @pytest.mark.parametrize(
     "settings", [{}, {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 50}]

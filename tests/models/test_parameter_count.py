@@ -1,5 +1,7 @@
 """Parameter counts: the tutorials' tables, and real configurations."""
 
+from pathlib import Path
+
 import jaxtyping
 import pytest
 import torch
@@ -8,8 +10,11 @@ from transformers import LlamaConfig
 from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import Contents, Entry
 from whatwhere.models.checkpoint.names import find_names
 from whatwhere.models.configuration.model_types import MODEL_TYPES
+from whatwhere.models.load_where import wrong_shapes
 from whatwhere.models.parameter_count import InputParameters
 
 from .published import TABLES
@@ -132,6 +137,8 @@ def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
     config = config_of(model_type, tie_word_embeddings=tied)
     with torch.device("meta"):
         model = model_of(config)
+    stored = {name: Entry(name, tuple(x.shape), "float32", 0, Path()) for name, x in model.state_dict().items()}
+    assert not [*wrong_shapes(Checkpoint(Path(), Contents("folder", stored, config=config.to_dict())))]
     if tied or model_type not in ("marian", "seamless_m4t", "seamless_m4t_v2"):  # whose parts have a table each then
         require_names(model)
     for part in MODEL_TYPES[model_type].parts or (None,):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import whatwhere as ww
 from whatwhere import rotary_layout
@@ -32,31 +32,6 @@ def test_there_and_back(shape: tuple[int, ...], rotary_dim: int | None) -> None:
     assert torch.equal(rotary_layout.to_half(there, HEADS, rotary_dim), x)
     assert torch.equal(rotary_layout.to_interleaved(rotary_layout.to_half(x, HEADS, rotary_dim), HEADS, rotary_dim), x)
     assert torch.equal(there, x) == (rotary_dim == 2)
-
-
-@pytest.mark.parametrize("rotary_dim", [None, 4])
-def test_scores_stay(rotary_dim: int | None) -> None:
-    """Grouped heads, biases and norms: a model in the half layout, converted to interleaved, has the same scores."""
-    x, p = torch.randn(2, 7, DIM), ww.positions(7)
-    sizes = {"q": HEADS, "k": KEY_HEADS}
-    weights = {name: torch.randn(heads * HEAD_DIM, DIM) for name, heads in sizes.items()}
-    biases = {name: torch.randn(heads * HEAD_DIM) for name, heads in sizes.items()}
-    norms = {name: torch.rand(HEAD_DIM) + 0.5 for name in sizes}
-
-    def scores(interleaved: bool) -> Tensor:
-        heads = {}
-        for name, count in sizes.items():
-            weight, bias, norm = weights[name], biases[name], norms[name]
-            if interleaved:
-                weight, bias = (rotary_layout.to_interleaved(w, count, rotary_dim) for w in (weight, bias))
-                norm = rotary_layout.to_interleaved(norm, 1, rotary_dim)
-            y = nn.functional.linear(x, weight, bias).unflatten(-1, (count, HEAD_DIM)).transpose(1, 2)
-            heads[name] = nn.functional.rms_norm(y, (HEAD_DIM,), norm)
-        rope = ww.Rotary(HEAD_DIM, interleaved=interleaved, rotary_dim=rotary_dim)
-        q, k = rope(heads["q"], heads["k"], p)
-        return q @ k.repeat_interleave(HEADS // KEY_HEADS, 1).mT
-
-    torch.testing.assert_close(scores(True), scores(False), rtol=0, atol=1e-5)
 
 
 def test_activations_move_as_weights_do() -> None:

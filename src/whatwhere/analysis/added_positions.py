@@ -108,10 +108,8 @@ def _shift(rows: np.ndarray) -> float | None:
 
 
 def _trained(cosines: np.ndarray) -> int:
-    """Return the position from which on rows no longer resemble their neighbors, or the number of rows.
-
-    The cosines are split in two in the best way; it counts only if that explains most of their variance.
-    """
+    """Return the position from which on rows no longer resemble their neighbors, or the number of rows."""
+    # The cosines are split in two in the best way; it counts only if that explains most of their variance.
     n = len(cosines) + 1
     if n < _FEWEST:
         return n

@@ -415,10 +415,8 @@ def _others(first: Checkpoint, second: Checkpoint, compared: set[str], progress:
 
 
 def _change(first: Checkpoint, second: Checkpoint, name: str) -> tuple[float, float]:
-    """Return the sum of the squared differences of a tensor's numbers, and that of the first one's squares.
-
-    NaN in one place of both counts as equal.
-    """
+    """Return the sum of the squared differences of a tensor's numbers, and that of the first one's squares."""
+    # NaN in one place of both counts as equal.
     if any(one.tensors[name].file.is_relative_to(ranges_folder()) for one in (first, second)):
         raise CheckpointError("the numbers are at huggingface.co")
     shape, change, size = first.tensors[name].shape, 0.0, 0.0

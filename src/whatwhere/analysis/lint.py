@@ -20,12 +20,13 @@ from whatwhere.models.configuration.description import Plan
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
 from whatwhere.models.configuration.rotary import ORIGINAL
+from whatwhere.models.load_where import wrong_shapes
 from whatwhere.records import Missing
 from whatwhere.what.token_ids import nested_configs, token_ids
 
 Severity = Literal["error", "warning", "note"]
 RULES: Mapping[str, Severity] = {
-    **dict.fromkeys(("table-rows", "special-ids", "non-finite-rows"), "error"),
+    **dict.fromkeys(("table-rows", "wrong-shape", "special-ids", "non-finite-rows"), "error"),
     **dict.fromkeys(("configuration", "small-factor", "length-factor", "original-length", "dynamic-length"), "warning"),
     **dict.fromkeys(("scaled-below-original", "tied-tables", "tokens-without-row", "near-zero-rows"), "warning"),
     **dict.fromkeys(("static-scaling", "cached-keys", "padded-rows", "quantized-table"), "note"),
@@ -190,6 +191,7 @@ def _sizes(subject: Subject) -> Iterator[ModelFinding]:
     for table, number in needed.items():
         if table is not None and (rows := checkpoint.entry(table).shape[0]) != number:
             yield _found("table-rows", table=table, rows=rows, needed=number)
+    yield from (_found("wrong-shape", **one) for one in wrong_shapes(checkpoint))
 
 
 def _ties(subject: Subject) -> Iterator[ModelFinding]:

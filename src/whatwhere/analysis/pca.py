@@ -135,10 +135,8 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
 def leading_eigenvectors(
     covariance: Float[np.ndarray, "dim dim"], count: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
-
-    Musco and Musco 2015, https://arxiv.org/abs/1504.05477: products with a few columns instead of a decomposition.
-    """
+    """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration."""
+    # Musco and Musco 2015, https://arxiv.org/abs/1504.05477: products with a few columns instead of a decomposition.
     dim = len(covariance)
     block = np.random.default_rng(seed).standard_normal((dim, min(count + _SPARE, dim)))
     basis = products = np.empty((dim, 0))

@@ -168,6 +168,7 @@ class WindowedLayers:
     layers: Sequence[int]
     size: int
     chunked: bool
+    causal: bool  # else a sliding one reaches as far to later tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +189,7 @@ class RotaryReport:
     without: Sequence[int]  # layers that rotate nothing
     groups: Sequence[RotaryLayers]  # of layers that share a rotation
     between: Sequence[LayerAgreement]  # the first group against each other one with as many pairs
-    windows: Sequence[WindowedLayers] = ()  # layers with sliding windows; all others attend to every earlier token
+    windows: Sequence[WindowedLayers] = ()  # all other layers attend to every token, or every earlier one
     sinks: Sequence[int] = ()  # layers whose heads have a learned sink in the denominator of the softmax
     temperatures: Sequence[TemperatureLayers] = ()  # layers that multiply queries by a function of their position
 
@@ -213,7 +214,10 @@ def rotary(subject: Subject) -> RotaryReport:
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
         groups=groups,
         between=between,
-        windows=[WindowedLayers(layers, one.size, one.chunked) for one, layers in layers_of(description.windows)],
+        windows=[
+            WindowedLayers(layers, one.size, one.chunked, description.causal)
+            for one, layers in layers_of(description.windows)
+        ],
         sinks=[layer for layer, has in enumerate(description.sinks) if has],
         temperatures=_temperatures(description),
     )

@@ -121,7 +121,7 @@ def sizes(subject: Subject) -> Sizes:
     for part, group in groups.items():
         if group:
             shape = group[0].shape if len(group) == 1 else None
-            dtype = ", ".join(sorted({entry.dtype for entry in group}))
+            dtype = ", ".join(dict.fromkeys(", ".join(sorted({entry.dtype for entry in group})).split(", ")))
             size = sum(entry.bytes for entry in group)
             parts.append(_part(part, names.get(part), shape, dtype, (counts[part], total), (size, stored)))
     table = entries.get(str(checkpoint.token_table))

@@ -1,6 +1,6 @@
 """Build the positional encoding of a model, or of a run of a comparison, with the learned tables of its files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -12,7 +12,9 @@ from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
+from whatwhere.models.checkpoint.names import KEYS, QUERIES, is_other_modality, layer_of
 from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.model_types import nested_text
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -22,6 +24,7 @@ TOKENS = "/input.tokens.weight"
 _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "LearnedRotary.alpha": (".rotary_emb.alpha", ".lerope.alpha"),
@@ -100,8 +103,44 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
     """Build the attention of each layer, with the learned numbers of its files, and notes on what these lack."""
     description = checkpoint.description
     description.require_attention()
+    if (wrong := next(wrong_shapes(checkpoint), None)) is not None:
+        raise CheckpointError(
+            "{table} has {stored:,} {axis}, but by {keys} of the configuration {needed:,}.".format_map(wrong)
+            + "\nCorrect the configuration, or pass it alone."
+        )
     layers = (_of_layer(checkpoint, description, layer) for layer in range(description.layers))
     return [(where, tuple(notes)) for where, notes in layers]
+
+
+def wrong_shapes(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yield the features of tokens, the first queries and keys, and the layers that the configuration has otherwise."""
+    # Queries and keys in one tensor, packed ones, and those of models with layers of other kinds are not compared.
+    if checkpoint.format == "gguf":  # whose configuration is made of its tables
+        return
+    description, table, config = checkpoint.description, checkpoint.token_table, checkpoint.config or {}
+    sizes: dict[str, tuple[str, str, int, int]] = {}  # by the keys that state them: what has a size, stored and needed
+    if table is not None and not checkpoint.names.guessed:
+        sizes["hidden_size"] = (table, "features", checkpoint.entry(table).shape[1], description.token_dim)
+    kinds = (nested_text(config)[1] or config).get("layer_types")
+    alike = not isinstance(kinds, list) or all(kind in _ATTENTION for kind in kinds)
+    last, part = 0, "" if description.part is None else f"{description.part}."
+    for name, entry in checkpoint.tensors.items():
+        layer, module, parameter = layer_of(name, -1)
+        if part not in name or is_other_modality(name):
+            continue
+        last = max(last, layer)
+        stored = parameter == "weight" and len(entry.shape) == 2 and "float" in entry.dtype and "indexer" not in name
+        if alike and stored and module in (*QUERIES, *KEYS) and 0 <= layer < len(description.heads):
+            heads, of_keys = description.heads[layer], module in KEYS
+            needed = heads.head_dim * (heads.key_heads if of_keys else heads.num_heads)
+            if entry.shape[0] != needed:
+                keys = f"{'num_key_value_heads' if of_keys else 'num_attention_heads'} and head_dim"
+                sizes.setdefault(keys, (name, "rows", entry.shape[0], needed))
+    if 0 < last < description.layers - 1 and description.layers % (last + 1):  # else each may be used several times
+        sizes["num_hidden_layers"] = ("the file", "layers", last + 1, description.layers)
+    for keys, (what, axis, has, needed) in sizes.items():
+        if has != needed:
+            yield {"table": what, "axis": axis, "stored": has, "keys": keys, "needed": needed}
 
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:

@@ -170,10 +170,8 @@ def attention_rule(
     key_segment: Int64[Tensor, "key_batch keys"] | None,
     causal: bool,
 ) -> Allowed:
-    """Return the attention mask as a function of elements; it must be causal where neither side has segments.
-
-    allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
-    """
+    """Return the attention mask as a function of elements; it must be causal where neither side has segments."""
+    # allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
     if query_segment is None and key_segment is not None:
         query_segment = torch.zeros_like(query_order)
     if key_segment is None and query_segment is not None:

@@ -52,10 +52,8 @@ def augmented(
     batch: int,
     generator: torch.Generator | None,
 ) -> Float64[Tensor, "axes batch tokens"]:
-    """Return coordinates shifted and rescaled at random, as in the training of DINOv3.
-
-    (c + s_a) j_a r        s_a uniform in -shift..shift;  ln j_a in -ln jitter..ln jitter;  ln r likewise of rescale
-    """
+    """Return coordinates shifted and rescaled at random, as in the training of DINOv3."""
+    # (c + s_a) j_a r        s_a uniform in -shift..shift;  ln j_a in -ln jitter..ln jitter;  ln r likewise of rescale
     require_whole("Positions.centered_grid", batch=batch)
     for name, value, least in (("shift", shift, 0), ("jitter", jitter, 1), ("rescale", rescale, 1)):
         if isinstance(value, bool) or not least <= value < float("inf"):

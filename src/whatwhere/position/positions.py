@@ -1147,10 +1147,8 @@ def positions(
 def text_positions(
     index: Tensor, order: Tensor, segment: Tensor | None, numbering: int | None = None, starts: Tensor | None = None
 ) -> Positions:
-    """Return positions of a text of its own, counted where they count on by 1; batches of 1 are expanded.
-
-    With `starts` it is a part of a longer one: the order of the first token of each one's document.
-    """
+    """Return positions of a text of its own, counted where they count on by 1; batches of 1 are expanded."""
+    # With `starts` it is a part of a longer one: the order of the first token of each one's document.
     run = segment is None and readable(order) and is_run(order)
     whole = starts is None and index.shape[:2] == (1, 1) and index.shape[2] > 0 and not index.is_floating_point()
     if run and whole and torch.equal(index[0], order):

@@ -73,7 +73,7 @@ def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str
     if not settings and not layers:
         return "no difference between the configurations"
     differing = f", and the positional encodings of {count(layers, 'layer')}" if layers else ""
-    return f"{count(settings, 'setting')} of the configurations{differing} differ"
+    return f"{count(settings, 'setting')} of the configurations{differing} differ{'s' * (settings == 1 and not layers)}"
 
 
 def _tokens(tokens: TokensDifference) -> Iterator[Part]:
@@ -82,7 +82,7 @@ def _tokens(tokens: TokensDifference) -> Iterator[Part]:
     for side, total, names in (("A", tokens.removed_count, tokens.removed), ("B", tokens.new_count, tokens.new)):
         yield f"{count(total, 'token')} in {side} alone: {_some(names, total)}." if total else ""
     one, other = tokens.tables
-    if one.dtype != other.dtype and isinstance(tokens.rows, RowsDifference):
+    if one.dtype.split(",")[0] != other.dtype.split(",")[0] and isinstance(tokens.rows, RowsDifference):
         yield f"A stores {one.dtype} and B {other.dtype}: rounding is a part of the differences that follow."
     yield from _rows(tokens.rows, "Tokens that moved most")
     yield from _neighbors(tokens.neighbors)

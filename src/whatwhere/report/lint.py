@@ -28,16 +28,18 @@ WORDS: Mapping[str, str] = {
     "Fix the length for both: where.at(queries, keys, regime_length=...), or fill the cache again at {original}.",
     "table-rows": "{table} has {rows} rows, but by the configuration {needed}. Correct the size in the configuration, "
     "or the table: whatwhere resize.",
+    "wrong-shape": "{table} has {stored} {axis}, but by {keys} of the configuration {needed}. Positions follow the "
+    "configuration: correct it, or take the weights that it belongs to.",
     "tied-tables": "tie_word_embeddings, or its default, is {described}, but the output projection is {stored} in the "
     "file. Programs read it differently: write what is meant, or save the model again.",
     "special-ids": "{key} of {file} is {ids}, but the table has {rows} rows. Correct it, or add the token: whatwhere "
     "resize --add-token.",
-    "tokens-without-row": "the tokenizer has {count} tokens beyond the {rows} rows of the table, the first {token} "
+    "tokens-without-row": "tokens of the tokenizer beyond the {rows} rows of the table: {count}, the first {token} "
     "(#{id}). Texts with them fail: whatwhere resize --vocab-size, or remove the tokens.",
-    "padded-rows": "{count} rows have no token, #{first} to #{last}. Omit their logits when you sample.",
-    "non-finite-rows": "{table} has NaN or infinity in {count} rows, {ids}, which spread to every score. Replace them: "
-    "whatwhere repair.",
-    "near-zero-rows": "{table} has {count} rows of zeros or below a hundredth of the median norm {median}: {ids}. "
+    "padded-rows": "rows without a token: {count}, #{first} to #{last}. Omit their logits when you sample.",
+    "non-finite-rows": "{table} has rows with NaN or infinity, which spread to every score: {count}, {ids}. Replace "
+    "them: whatwhere repair.",
+    "near-zero-rows": "{table} has rows of zeros or below a hundredth of the median norm {median}: {count}, {ids}. "
     "The model hardly knows these tokens: whatwhere repair, or whatwhere trim.",
     "quantized-table": "{table} is stored as {type}, {bits} bits a number, so its rows are rounded. Measure what that "
     "costs: whatwhere diff with the original.",

@@ -73,7 +73,8 @@ def rotary(findings: RotaryReport) -> Iterator[Part]:
         yield _temperature(one, total)
     for window in findings.windows:
         kind = "chunks" if window.chunked else "a sliding window"
-        yield f"{layers_text(window.layers, total)}: attention within {kind} of {count(window.size, 'token')}."
+        sides = "" if window.causal or window.chunked else " to each side, that of the query among them"
+        yield f"{layers_text(window.layers, total)}: attention within {kind} of {count(window.size, 'token')}{sides}."
     if findings.sinks:
         kind = "a logit in the denominator of the softmax, without a value"
         yield f"{layers_text(findings.sinks, total)}: each head has a learned sink, {kind}."

@@ -192,10 +192,8 @@ def _widened(checkpoint: Checkpoint) -> list[Part]:
 
 
 def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[NotCopied]:
-    """Copy the other files of a model, and the modules of sentence-transformers; return those that are omitted.
-
-    It comes before the weights are written, which takes longer: a damaged file is refused at once.
-    """
+    """Copy the other files of a model, and the modules of sentence-transformers; return those that are omitted."""
+    # It comes before the weights are written, which takes longer: a damaged file is refused at once.
     modules = _modules(folder)
     not_copied: list[NotCopied] = []
     for path in sorted(folder.iterdir()):

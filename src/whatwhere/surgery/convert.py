@@ -14,13 +14,13 @@ from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import QUANTIZED, Entry
 from whatwhere.models.checkpoint.checkpoint import LAYOUT_KEY, LAYOUTS, Checkpoint, Layout
 from whatwhere.models.checkpoint.lookup import table_name
+from whatwhere.models.checkpoint.names import KEYS, QUERIES, is_other_modality, layer_of
 from whatwhere.models.checkpoint.safetensors import computed, new_folder, require_writable_output
 from whatwhere.models.checkpoint.word_vectors import write_projector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
 from whatwhere.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.surgery.report import Cast, Changed, Report, TableDamage
-from whatwhere.surgery.selection import is_other_modality
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +38,6 @@ _FUSED = {
     "qkv_proj", "query_key_value", "c_attn", "Wqkv", "wqkv", "qkv", "attn_qkv", "in_proj_weight", "in_proj", "to_qkv",
 }  # fmt: skip
 """Last parts of the names of tensors with queries, keys and values; a parameter may have no module of its own."""
-_QUERIES = ("q_proj", "wq", "attn_q", "query_proj", "to_q", "query", "q")
-_KEYS = ("k_proj", "wk", "attn_k", "key_proj", "to_k", "key", "k")
 _QUERY_NORMS = ("q_norm", "q_layernorm", "query_layernorm", "attn_q_norm")
 _KEY_NORMS = ("k_norm", "k_layernorm", "key_layernorm", "attn_k_norm")
 
@@ -194,13 +192,12 @@ def _projections(checkpoint: Checkpoint) -> "list[tuple[Entry, int, Plan]]":
             "models, so its rows are not permuted.\nSplit it first: load the model, and call whatwhere.rotary_layout "
             "on the rows of queries and of keys."
         )
-    heads_of = dict.fromkeys((*_QUERIES, *_QUERY_NORMS), description.num_heads)
-    heads_of |= dict.fromkeys((*_KEYS, *_KEY_NORMS), description.key_heads)
+    heads_of = dict.fromkeys((*QUERIES, *_QUERY_NORMS), description.num_heads)
+    heads_of |= dict.fromkeys((*KEYS, *_KEY_NORMS), description.key_heads)
     found, weights = [], []
     for entry in checkpoint.tensors.values():
-        *before, module, parameter = ("", *entry.name.split("."))
-        layer = next((int(part) for part in before if part.isdecimal() and len(part) < 6), description.layers)
-        known = module in heads_of and layer < description.layers and not is_other_modality(entry)
+        layer, module, parameter = layer_of(entry.name, description.layers)
+        known = module in heads_of and layer < description.layers and not is_other_modality(entry.name)
         plan = description.query_key[layer] if known else None
         if plan is None:
             continue
@@ -215,7 +212,7 @@ def _projections(checkpoint: Checkpoint) -> "list[tuple[Entry, int, Plan]]":
             )
         found.append((entry, heads, plan))
         weights += [module] if len(entry.shape) == 2 else []
-    queries = sum(module in _QUERIES for module in weights)
+    queries = sum(module in QUERIES for module in weights)
     if queries != len(plans) or len(weights) != 2 * len(plans):
         raise CheckpointError(
             f"{checkpoint.path} has {queries} query and {len(weights) - queries} key projections that are known, but "

@@ -9,11 +9,11 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.names import (
-    OTHER_MODALITIES,
     OUTPUT_PROJECTIONS,
     POSITIONS,
     TOKENS,
     WHOLE_OUTPUT_PROJECTIONS,
+    is_other_modality,
     is_per_layer,
 )
 from whatwhere.models.configuration.keys import Json
@@ -87,7 +87,7 @@ def token_tensors(checkpoint: Checkpoint) -> list[Entry]:
     whole = (*WHOLE_OUTPUT_PROJECTIONS, checkpoint.output_projection)
 
     def belongs(entry: Entry) -> bool:
-        if is_other_modality(entry):
+        if is_other_modality(entry.name):
             return False
         if is_per_layer(entry.name) or (entry.name == f"{table}_integer" and entry.shape[0] == rows):  # as in I-BERT
             return True
@@ -145,7 +145,7 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
     return [
         entry
         for entry in checkpoint.tensors.values()
-        if entry.shape == shape and _has_suffix(entry.name, [suffix]) and not is_other_modality(entry)
+        if entry.shape == shape and _has_suffix(entry.name, [suffix]) and not is_other_modality(entry.name)
     ]
 
 
@@ -180,11 +180,6 @@ def recompute_buffers(copy: ChangedCopy, old: int, new: int, offset: int = 0) ->
 
 def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
     return any(name == suffix or name.endswith((f".{suffix}", f"/{suffix}")) for suffix in suffixes)
-
-
-def is_other_modality(entry: Entry) -> bool:
-    """Return whether a tensor is for images, sound or video rather than text, by its name."""
-    return any(part in entry.name.lower() for part in OTHER_MODALITIES)
 
 
 # Configurations

@@ -162,10 +162,8 @@ def _merges_of(model: Json) -> list[Merge]:
 
 
 def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
-    """Return ids with those of their parts, so that texts are still encoded to them.
-
-    The merges that create a token depend on its characters alone: these are merged, and intermediate tokens are kept.
-    """
+    """Return ids with those of their parts, so that texts are still encoded to them."""
+    # The merges that create a token depend on its characters alone: these are merged, and intermediate tokens are kept.
     model = contents["model"]
     if model.get("continuing_subword_prefix"):
         raise CheckpointError(

@@ -125,10 +125,8 @@ def stated_base(settings: Json) -> str:
 
 
 def adapted(contents: Contents, settings: Json, base: Contents | None = None, tied: str | None = None) -> Contents:
-    """Return the contents of an adapter, or of its base where it is known, with the tables that the two make.
-
-    A base may be in the same file; `tied` is the table of `base` that is its output projection too.
-    """
+    """Return the contents of an adapter, or of its base where it is known, with the tables that the two make."""
+    # A base may be in the same file; `tied` is the table of `base` that is its output projection too.
     known = _Modules(contents, base, tied)
     parts: dict[str, dict[str, Entry]] = {}
     for name, entry in contents.entries.items():

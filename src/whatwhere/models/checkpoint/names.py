@@ -33,8 +33,11 @@ OUTPUT_PROJECTIONS = (
 WHOLE_OUTPUT_PROJECTIONS = ("output.weight", "decoder.weight", "head.weight")
 """Names that mean the output projection only without a prefix: a layer may have an `output.weight` of its own."""
 
-OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "video", "patch")
-"""Parts of names of tables that are not for text."""
+_OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "video", "patch", "protein")
+
+QUERIES = ("q_proj", "wq", "attn_q", "query_proj", "to_q", "query", "q")
+KEYS = ("k_proj", "wk", "attn_k", "key_proj", "to_k", "key", "k")
+"""Modules whose output features are queries or keys; those of several in one tensor have other names."""
 
 _MAX_PADDING = 1024
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining")
@@ -80,6 +83,17 @@ def find_names(
     return Names(tokens, output, _by_suffix(others, POSITIONS), _by_suffix(others, SEGMENTS), guessed)
 
 
+def is_other_modality(name: str) -> bool:
+    """Return whether a tensor is for images, sound, video or proteins rather than text, by its name."""
+    return any(part in name.lower() for part in _OTHER_MODALITIES)
+
+
+def layer_of(name: str, unknown: int) -> tuple[int, str, str]:
+    """Return the number of the layer in the name of a tensor, else `unknown`, its module and its parameter."""
+    *before, module, parameter = ("", *name.split("."))
+    return next((int(part) for part in before if part.isdecimal() and len(part) < 6), unknown), module, parameter
+
+
 def stated_tie(config: Mapping[str, object]) -> bool | None:
     """Return tie_word_embeddings of a configuration, or of its part for text; None where it is not stated."""
     stated = config.get("tie_word_embeddings")
@@ -98,7 +112,7 @@ def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> 
     """Return the name with the first suffix that occurs; of several that of the decoder, then the least nested."""
     for suffix in suffixes:
         names = [name for name in tables if name == suffix or name.endswith((f".{suffix}", f"/{suffix}"))]
-        names = [name for name in names if not any(part in name.lower() for part in OTHER_MODALITIES)]
+        names = [name for name in names if not is_other_modality(name)]
         if names:
             return min(names, key=lambda name: ("decoder" not in name and "encoder" in name, name.count(".")))
     return None
@@ -165,11 +179,7 @@ class TokenTable:
 
 def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTable, ...]:
     """Find the tables of a checkpoint that token ids select, other than its plain token table."""
-    matrices = {
-        name: entry
-        for name, entry in tensors.items()
-        if len(entry.shape) == 2 and not any(part in name.lower() for part in OTHER_MODALITIES)
-    }
+    matrices = {name: entry for name, entry in tensors.items() if len(entry.shape) == 2 and not is_other_modality(name)}
     found = _factorized(tensors, matrices, token_table)
     for form, kind, pattern, others in _FORMS:
         tables: dict[str, list[tuple[int, Entry]]] = {}

@@ -175,10 +175,8 @@ def write_safetensors(
     progress: Callable[[int], None] | None = None,
     schema: Schema | None = None,
 ) -> int:
-    """Write a file of safetensors, and return its size; wider types come first, so that all are aligned.
-
-    `progress` is called with the bytes of each chunk; the version of a `schema` and a checksum become metadata.
-    """
+    """Write a file of safetensors, and return its size; wider types come first, so that all are aligned."""
+    # `progress` is called with the bytes of each chunk; the version of a `schema` and a checksum become metadata.
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
     metadata = dict(metadata) if schema is None else {**metadata, "version": str(schema.version)}
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}

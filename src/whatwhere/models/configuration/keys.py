@@ -218,10 +218,8 @@ class Keys:
     def finish(
         self, accepted: Iterable[str] = (), repeated: Mapping[str, Sequence[object]] = NOTHING, every: bool = False
     ) -> None:
-        """Raise SettingError if a key was not read that affects positions (or any with `every`), or is misspelled.
-
-        `accepted` are keys of the type that its code does not read; `repeated` has the values by which keys agree.
-        """
+        """Raise SettingError if a key was not read that affects positions (or any with `every`), or is misspelled."""
+        # `accepted` are keys of the type that its code does not read; `repeated` has the values by which keys agree.
         accepted = self.known | {*accepted} | (set() if every else {*ELSEWHERE})
         suspected = []
         for name, value in self.values.items():
@@ -238,10 +236,8 @@ class Keys:
             self.refuse(*suspected)
 
     def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
-        """Raise SettingError for keys that the model type `like` does not know, or if no key shows positions.
-
-        `evidence` are parts of names, one of which must occur in a key that was read; empty if none is needed.
-        """
+        """Raise SettingError for keys that the model type `like` does not know, or if no key shows positions."""
+        # `evidence` are parts of names, one of which must occur in a key that was read; empty if none is needed.
         if evidence and not any(part in key for key in self.used for part in evidence):
             raise SettingError(
                 f"no key of this configuration of {self.owner!r} shows that queries and keys are rotated, as in "

@@ -112,10 +112,8 @@ def _theta_by_layer(keys: Keys, model: Description, kind: ModelType) -> Descript
 
 
 def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read rotary positions whose theta and fraction lists have for each layer, alike by type, as in Step-3.7's files.
-
-    `rope_scaling` is that of full attention alone.
-    """
+    """Read rotary positions whose theta and fraction lists have by layer, alike by type, as in Step-3.7's files."""
+    # `rope_scaling` is that of full attention alone.
     if keys.values.get("rope_parameters") is not None:
         return read_rope(keys, model, kind)
     types = read_types(keys, kind.layers or Layers(), model.layers)
@@ -177,10 +175,8 @@ def _rotary_dim(
 
 
 def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read the rotary positions of the first Qwen, whose theta follows the length L in steps, beyond the trained L_0.
-
-    theta (2 ** ceil(log2(L / L_0) + 1) - 1) ** (dim / (dim - 2))
-    """
+    """Read those of the first Qwen, whose theta follows the length L in steps, beyond the trained L_0."""
+    # theta (2 ** ceil(log2(L / L_0) + 1) - 1) ** (dim / (dim - 2))
     theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number("rotary_pct", default=1.0)
     rotary_dim = None if fraction == 1 else int(model.head_dim * fraction)
     scaling = None
@@ -194,10 +190,8 @@ def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
 
 
 def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read rotary positions of the first half of each head, interleaved, with theta 10,000 rope_ratio, as in GLM-4.
-
-    ChatGLM2-6B-32K divides positions by rope_ratio instead, which no key says.
-    """
+    """Read rotary positions of the first half of each head, interleaved, with theta 10,000 rope_ratio, as in GLM-4."""
+    # ChatGLM2-6B-32K divides positions by rope_ratio instead, which no key says.
     planes, name = "position_encoding_2d", "_name_or_path"
     if keys.take(planes, default=None):
         raise SettingError(
@@ -215,10 +209,8 @@ def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
 
 
 def _rotary_or_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read the positions of Baichuan: those of 7B are rotary with theta 10,000, those of 13B are ALiBi.
-
-    Both have one model type and the code of each no key of the other: only 7B has `max_position_embeddings`.
-    """
+    """Read the positions of Baichuan: those of 7B are rotary with theta 10,000, those of 13B are ALiBi."""
+    # Both have one model type and the code of each no key of the other: only 7B has `max_position_embeddings`.
     rotary, alibi, widths = "max_position_embeddings", "model_max_length", {4096: True, 5120: False}
     length, other = keys.whole(rotary, default=None), keys.whole(alibi, default=None)
     rotates = length is not None
@@ -245,10 +237,8 @@ def _internlm(keys: Keys, model: Description, kind: ModelType) -> Description:
 
 
 def _gte(keys: Keys, model: Description, kind: ModelType) -> Description:
-    """Read the rotary positions of GTE, whose `ntk` is not the usual one: every pair is slower.
-
-    (theta factor) ** (-2 i / dim) / factor ** (2 / dim)
-    """
+    """Read the rotary positions of GTE, whose `ntk` is not the usual one: every pair is slower."""
+    # (theta factor) ** (-2 i / dim) / factor ** (2 / dim)
     model = read_rope(keys, model, kind)
     plan = model.query_key[0]
     if plan is None or plan.name != "rotary-ntk":

@@ -373,10 +373,8 @@ def _magnitude(rope: Keys) -> float | None:
 
 
 def _mscales(rope: Keys, factor: float, magnitude: float | None) -> tuple[float | None, float | None]:
-    """Return both factors of YaRN's logarithm, or none where transformers' and DeepSeek's formulas agree without them.
-
-    Transformers takes 1 and 0 unless both are above 0, DeepSeek's code where one is absent.
-    """
+    """Return both factors of YaRN's logarithm, or none where transformers' and DeepSeek's formulas agree without."""
+    # Transformers takes 1 and 0 unless both are above 0, DeepSeek's code where one is absent.
     stated = {name: rope.number(name, default=None, zero=True) for name in ("mscale", "mscale_all_dim")}
     one, all_dim = stated.values()
     if magnitude is not None or (bool(one) == bool(all_dim) and one != 0):

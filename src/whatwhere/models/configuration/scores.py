@@ -350,10 +350,8 @@ def _clamped_without_window(keys: Keys, model: Description, kind: ModelType) -> 
 
 
 def _stepped_in_all_layers(keys: Keys, model: Description, kind: ModelType) -> Temperatures:
-    """Steps in all layers, after the rotation, by a number among the rope parameters: Ministral 3.
-
-    1 + llama_4_scaling_beta ln(1 + floor(p / original_max_position_embeddings))
-    """
+    """Steps in all layers, after the rotation, by a number among the rope parameters: Ministral 3."""
+    # 1 + llama_4_scaling_beta ln(1 + floor(p / original_max_position_embeddings))
     key = "llama_4_scaling_beta"
     name = next((name for name in ("rope_parameters", "rope_scaling") if keys.values.get(name)), "")
     usual = next(iter((kind.rope or Rope()).sets.values())).parameters or {}
@@ -368,10 +366,8 @@ def _stepped_in_all_layers(keys: Keys, model: Description, kind: ModelType) -> T
 
 
 def _qwen_logn(keys: Keys, model: Description, kind: ModelType) -> Temperatures:
-    """The logarithm of the number of keys to the base of the trained length, beyond it, in all layers: the first Qwen.
-
-    max(1, ln(p + 1) / ln L_0) = 1 + alpha ln max(1, (p + 1) / L_0), with alpha = 1 / ln L_0
-    """
+    """The logarithm of the number of keys to the base of the trained length, beyond it, in all layers: Qwen 1."""
+    # max(1, ln(p + 1) / ln L_0) = 1 + alpha ln max(1, (p + 1) / L_0), with alpha = 1 / ln L_0
     if not keys.flag("use_logn_attn", default=True):
         return (None,) * model.layers
     length = keys.whole("seq_length", least=2)

@@ -257,10 +257,8 @@ def _step3p5(keys: Keys, model: Description, layers: Layers) -> ByLayer:
 
 
 def _dots3(keys: Keys, model: Description, layers: Layers) -> ByLayer:
-    """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own.
-
-    As many of their features are rotated as in other layers, because fractions of a head are read of `head_dim`.
-    """
+    """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own."""
+    # As many of their features are rotated as in other layers, because fractions of a head are read of `head_dim`.
     rotated, usual = model.rotary_part or 0, replace(model.heads[0], key_heads=model.heads[0].num_heads)
     model = replace(model, heads=(usual,) * model.layers)
 

@@ -62,10 +62,8 @@ def natural_run(subject: Subject) -> Run:
 
 
 def layers_of(subject: Subject, run: Run, notes: list[str]) -> tuple[tuple[Layer, ...], bool]:
-    """Return what is measured of each attention over one sequence, and whether the model follows position ids.
-
-    `run` is at the model's own positions; `notes` gets a line for all that could not be measured.
-    """
+    """Return what is measured of each attention over one sequence, and whether the model follows position ids."""
+    # `run` is at the model's own positions; `notes` gets a line for all that could not be measured.
     if any(call.query_sinks for call in run.calls):
         notes.append("sinks: each query has one of its own, which its token determines, and which is not measured")
     found = _at_positions(subject, run.contents, notes)
@@ -286,10 +284,8 @@ def _fit(call: Call, scores: Tensor) -> tuple[float, Tensor, float]:
 
 
 def _form(values: Float64[np.ndarray, "heads tokens tokens"], seen: np.ndarray) -> Bias:
-    """Return the form of a bias: by distance alone, and linear in it, or not.
-
-    A constant for each query changes no softmax: of ALiBi as slope times the key's position, the rest is by distance.
-    """
+    """Return the form of a bias: by distance alone, and linear in it, or not."""
+    # A constant for each query changes no softmax: of ALiBi as slope times the key's position, the rest is by distance.
     tokens = np.arange(len(seen))
     values = np.where(seen, values - values[:, tokens, tokens, None], 0.0)
     size = float(np.abs(values).max())

@@ -137,10 +137,8 @@ def _blocks(
 def unwind(
     angles: Float64[np.ndarray, "positions pairs"], positions: Sequence[int]
 ) -> tuple[Float64[np.ndarray, " pairs"], float]:
-    """Return frequencies whose multiples are these angles at increasing positions, and the largest deviation.
-
-    The first position must be small: a frequency beyond pi per its step would be taken for another.
-    """
+    """Return frequencies whose multiples are these angles at increasing positions, and the largest deviation."""
+    # The first position must be small: a frequency beyond pi per its step would be taken for another.
     frequencies = angles[0] / positions[0]
     for angle, position in zip(angles[1:], positions[1:], strict=True):
         turns = np.round((position * frequencies - angle) / (2 * np.pi))
