@@ -76,11 +76,6 @@ def test_the_example_of_the_help_runs(command: str) -> None:
     assert (said.status, said.err, said.out != "") == (0, "", True)
 
 
-def test_version() -> None:
-    done = python("-m", "whatwhere", "--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ww.__version__}\n", "")
-
-
 def test_text_file_ids_and_tokenizer(tmp_path: Path) -> None:
     tokenizer = ww.text.train("byte", TEXT)
     tokenizer.save(str(file := tmp_path / "tokenizer.json"))

@@ -76,11 +76,6 @@ def test_a_head_of_odd_features_is_explained_by_the_options_given() -> None:
     assert whatwhere("encode", "a cat", "--dim", "4", "--scheme", "rotary").status == 0
 
 
-def test_inspect_of_a_run_says_how_to_see_its_positions(results: Path) -> None:
-    said = " ".join(whatwhere("inspect", results, "--run", "learned-0").out.split())
-    assert "whatwhere encode TEXT --from RESULTS --run learned-0, or whatwhere studio RESULTS" in said
-
-
 def test_people_read_the_text_of_a_token_and_machines_its_spelling(tmp_path: Path) -> None:
     made = text.train("bpe", "le café the cat " * 20, vocab_size=280)
     made.save(str(tmp_path / "tokenizer.json"))

@@ -34,6 +34,7 @@ def scored(table: np.ndarray, query: np.ndarray, metric: str, without: list[int]
         "euclidean": -np.linalg.norm(rows - vector, axis=1),
     }[metric]
     order = np.lexsort((np.arange(len(rows)), -scores))
+    scores = -scores if metric == "euclidean" else scores  # distances are printed
     return [(int(n), float(scores[n])) for n in order if n not in without]
 
 

@@ -10,6 +10,7 @@ from whatwhere.comparison import estimate, load_model, read_results
 from whatwhere.comparison.experiment import Estimate
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
+from whatwhere.studio.api import QUERIES
 from whatwhere.studio.export import render_page
 from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
@@ -69,7 +70,9 @@ def test_a_task_may_take_its_attributes_from_another(own: Path) -> None:
     assert task.tested_in_length == Expressions((2, 3)).tested_in_length
 
 
-def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tmp_path: Path) -> None:
+def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     modules = ("--module", f"{own}:steep", "--module", f"{own}:task")
     done = whatwhere("compare", "none", *modules, *SMALL, "--out", tmp_path / "a")
     assert done.status == 0, done.err
@@ -83,6 +86,12 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
     assert not (tmp_path / "b").exists()
     assert whatwhere(*repeat, *modules, "--workers", "1").status == 0
     assert [run.losses for run in read_results(tmp_path / "b").runs] == [run.losses for run in first.runs]
+    (tmp_path / "package_of_a_test").mkdir()
+    own.rename(tmp_path / "package_of_a_test/own.py")
+    monkeypatch.chdir(tmp_path)
+    dotted = ("--module", "package_of_a_test.own:steep")
+    assert whatwhere("compare", "none", *dotted, *SMALL, "--out", "c").status == 0
+    assert read_results("c").record.request.modules == dotted[1:]
 
 
 def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Path, tmp_path: Path) -> None:
@@ -125,8 +134,9 @@ def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Pat
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("gone.py:steep", "needs a Python file and a name in it, as in mine.py:build"),
-        ("{own}", "needs a Python file and a name in it, as in mine.py:build"),
+        ("gone.py:steep", "but there is no /"),
+        ("gone.own:steep", "but there is no module gone.own"),
+        ("{own}", "needs a name in a file or a module: mine.py:build, my.own:build"),
         ("{own}:rotary", "the scheme 'rotary' of your own has a name of the catalogue"),
         ("{own}:few", r"built by few(dim, num_heads, max_length), but its function takes (dim): too many"),
         ("{own}:Bias", "is a class, but needs a function build"),
@@ -150,6 +160,9 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", *module).status == 0
     assert read_results(tmp_path / "b").runs[0].losses == first.runs[0].losses
     assert json_of("ask", tmp_path / "a", "Max(1,2)", *module)["correct"] == "2"
+    session = Session.open(tmp_path / "a")
+    session.checkpoint.builds = load_own(module[1:]).builds
+    assert QUERIES["ask.answers"](session, {"text": "Max(1,2)"}).answers.correct == "2"
     assert "--module FILE.py:Decoder" in error_of("ask", tmp_path / "a", "Max(1,2)")
     faulty = ("--module", f"{tmp_path}/model_of_a_test.py:SeesLaterTokens")
     assert "sees later tokens" in error_of("compare", "none", *faulty, *SMALL, "--out", tmp_path / "c")
@@ -190,12 +203,7 @@ def test_a_terminal_is_asked_before_all_schemes_are_trained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-
-    def confirm(text: str, **options: bool) -> bool:
-        asked.append(text)
-        return False
-
-    monkeypatch.setattr(command.typer, "confirm", confirm)
+    monkeypatch.setattr(command.typer, "confirm", lambda text, **_: asked.append(text))
     plan = Estimate(87, 900.0, 2)
     with pytest.raises(SettingError, match=r"without a terminal it cannot ask.*\nPass --yes"):
         command._confirm(plan, yes=False)

@@ -59,6 +59,7 @@ def test_the_data_can_be_read_from_the_picture() -> None:
     low, high = ([v + by for v in values] for by in (-0.01, 0.02))
     (axes,) = draw(lines(x, Series("alibi", values, None, low, high))).axes
     np.testing.assert_equal(axes.lines[0].get_xydata(), np.array([x, values]).T)
+    assert axes.get_xticks().tolist() == x, "what was tested"
     bottom, top = axes.get_ylim()
     assert 1.5 < bottom < np.nanmin(low) < np.nanmax(high) < top < 1.7, "all of it is on the axes"
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
@@ -72,6 +73,7 @@ def test_differences_from_one_scheme_are_those_of_the_tables(tmp_path: Path) -> 
     results = read_results(made_up_folder(tmp_path, seeds=6))
     figure = differences_figure(results, "none")
     assert figure is not None
+    assert figure.y_label == "gain over none, points"
     assert [each.name for each in figure.series] == ["sinusoidal", "learned", "rotary", "alibi", "none"]
     for n, length in enumerate([*results.trained, *results.beyond]):
         found = paired_differences(results, length, "none")

@@ -1,7 +1,7 @@
 """Tokens and their nearest rows by name: neighbors, analogies and similarities of a checkpoint's table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def named_rows(words: Sequence[str], ids: Sequence[int], marked: Marking | None 
 
 @dataclass(frozen=True)
 class Neighbor(NamedRow):
-    """A row that was found by its score."""
+    """A row that was found by its score: its cosine, dot product or, of the metric euclidean, distance."""
 
     score: float
 
@@ -128,8 +128,10 @@ def neighbors(
     checkpoint, opened, rows = _rows(source, table, run, allow_pickle, given, metric == "cosine" and not centered)
     progress("searching")
     near = Search(opened.weight, metric, centered).nearest(opened.weight[rows], k, [[row] for row in rows])
-    named = enumerate(_named(opened, rows))
-    listed = [TokenNeighbors(**vars(token), neighbors=_found(opened, near, n)) for n, token in named]
+    near = replace(near, scores=abs(near.scores)) if metric == "euclidean" else near
+    listed = [
+        TokenNeighbors(**vars(row), neighbors=_found(opened, near, n)) for n, row in enumerate(_named(opened, rows))
+    ]
     return Neighbors(**_searched(checkpoint, opened, centered), metric=metric, tokens=listed)
 
 

@@ -260,15 +260,15 @@ def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
 
 
 OWN_FILES = set[Path]()
-"""Files that the user has named by --module."""
+"""Files that the user has named by --module, and the folders of packages."""
 
 
 def _own_fault(problem: BaseException) -> str | None:
     """Return what a file of the user's own raised, in one sentence with its place; None of any other error."""
-    calls = [(call.filename, call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
+    calls = [(Path(call.filename).resolve(), call.lineno) for call in traceback.extract_tb(problem.__traceback__)]
     if isinstance(problem, SyntaxError):
-        calls.append((problem.filename or "", problem.lineno))
-    own = [f"{file}, line {line}" for file, line in calls if Path(file).resolve() in OWN_FILES]
+        calls.append((Path(problem.filename or "").resolve(), problem.lineno))
+    own = [f"{path}, line {line}" for path, line in calls if OWN_FILES & {path, *path.parents}]
     way_out = "--module runs this file: correct it, and run the same command again."
     return f"{own[-1]}, raised {type(problem).__name__}: {problem}.\n{way_out}" if own else None
 

@@ -1,6 +1,6 @@
 """demo and compare: train the same model with several positional encodings."""
 
-import importlib
+import importlib.util
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,15 +43,8 @@ Modules = Annotated[
     Option(
         "--module",
         metavar="FILE.py:NAME",
-        help="A scheme (a function that builds it), a task or a model of your own; its file is run. May be repeated.",
-    ),
-]
-Tokenizer = Annotated[
-    Path | None,
-    Option(
-        parser=to_path,
-        metavar="PATH",
-        help="tokenizer.json, or a model's folder with one: the text is read in its tokens. Default: in bytes.",
+        help="A scheme (a function that builds it), a task or a model of your own, also as package.module:NAME; its "
+        "file is run. May be repeated.",
     ),
 ]
 
@@ -83,7 +76,14 @@ def compare(
     ] = None,
     task: Annotated[str, Option(help="Task: expressions, recall or text.")] = "expressions",
     file: Annotated[list[Path] | None, to_paths("File to train on, with --task text; may be repeated.")] = None,
-    tokenizer: Tokenizer = None,
+    tokenizer: Annotated[
+        Path | None,
+        Option(
+            parser=to_path,
+            metavar="PATH",
+            help="tokenizer.json, or a model's folder with one: the text is read in its tokens. Default: in bytes.",
+        ),
+    ] = None,
     lengths: Annotated[str | None, Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
     seeds: Annotated[str, Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
     recipe: Annotated[
@@ -207,7 +207,7 @@ def compare(
         on_run=None if log is None else open_log(log),
         **options,
     )
-    return None if torchrun_rank() else _shown(comparison, own.schemes)  # the first rank speaks for all
+    return None if torchrun_rank() else _shown(comparison, own.builds)  # the first rank speaks for all
 
 
 def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own", given: Sequence[str]) -> tuple[Any, ...]:
@@ -361,6 +361,13 @@ class Own:
     task: "Task | None" = None
     model: "BuildModel | None" = None
 
+    @property
+    def builds(self) -> "dict[str, Any]":
+        """The functions and classes by name, as `Checkpoint.builds` has them."""
+        from whatwhere.comparison.own_model import model_name
+
+        return self.schemes if self.model is None else self.schemes | {model_name(self.model): self.model}
+
 
 def load_own(modules: Sequence[str]) -> Own:
     """Import the files of --module, and sort what they hold: schemes, a task, a model."""
@@ -386,17 +393,29 @@ def load_own(modules: Sequence[str]) -> Own:
 
 
 def _loaded(spec: str) -> tuple[str, Any]:
-    """Import a file by its own name, so that worker processes can import it too."""
-    file, _, name = spec.rpartition(":")
-    path = Path(file).resolve()
-    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise SettingError(f"--module got {spec!r}, but needs a Python file and a name in it, as in mine.py:build.")
-    sys.path.insert(0, str(path.parent))
-    OWN_FILES.add(path)
-    module = importlib.import_module(path.stem)
-    if Path(str(module.__file__)).resolve() != path:
-        sys.path.remove(str(path.parent))
-        raise SettingError(f"{path.name} has the name of another module, {module.__file__}: give it another name.")
-    if not hasattr(module, name):
-        raise SettingError(f"{path} has no {name!r} at its top.")
-    return name, getattr(module, name)
+    """Import a file by its own name, or a module by its dotted one, so that worker processes can import it too."""
+    where, _, name = spec.rpartition(":")
+    path, is_file = Path(where).resolve(), where.endswith(".py") and Path(where).stem.isidentifier()
+    if not is_file and not all(map(str.isidentifier, where.split("."))):
+        raise SettingError(
+            f"--module got {spec!r}, but needs a name in a file or a module: mine.py:build, my.own:build."
+        )
+    folder, module = (path.parent, path.stem) if is_file else (Path.cwd(), where)
+    OWN_FILES.add(path if is_file else folder / where.partition(".")[0])
+    sys.path.insert(0, str(folder))
+    try:
+        found = importlib.util.find_spec(module)
+    except (ModuleNotFoundError, ValueError) as problem:
+        if not f"{module}.".startswith(f"{getattr(problem, 'name', module)}."):
+            raise  # what its package imports
+        found = None
+    origin = None if found is None else Path(str(found.origin)).resolve()
+    if origin is None or (is_file and origin != path):
+        sys.path.remove(str(folder))
+        if origin is None or not path.is_file():
+            raise SettingError(f"--module got {spec!r}, but there is no {path if is_file else f'module {where}'}.")
+        raise SettingError(f"{path.name} has the name of another module, {origin}: give it another name.")
+    loaded = importlib.import_module(module)
+    if not hasattr(loaded, name):
+        raise SettingError(f"{origin} has no {name!r} at its top.")
+    return name, getattr(loaded, name)

@@ -13,8 +13,6 @@ from whatwhere.report.section import Table
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.analysis.walkthrough import Walkthrough
-
 MOST_ROWS = 1000
 """Rows of a table in the terminal; a table of 30,000 takes half a minute to lay out."""
 
@@ -85,40 +83,28 @@ def encode(
             raise SettingError(
                 "--run, --base and --module are of what --from names.\nPass it too: --from whatwhere-demo."
             )
-        walkthrough = _walk(content, numbers, tokenizer, scheme or "sinusoidal", dim, heads, seed)
+        from whatwhere.analysis.walkthrough import walk
+
+        chosen, name = None if tokenizer is None else _tokenizer(tokenizer, content), scheme or "sinusoidal"
+        sizes = {size: value for size, value in (("dim", dim), ("num_heads", heads)) if value is not None}
+        try:
+            walkthrough = walk(content, ids=numbers, tokenizer=chosen, scheme=name, seed=seed, **sizes)
+        except ShapeError as problem:
+            size, number = dim or 8, heads or 2
+            each = size // number
+            if size % number or each % 2 == 0 or "head_dim" not in str(problem):
+                raise
+            least = max(each // 2, 1) * 2 * number
+            raise ShapeError(
+                f"--dim {size} in {number} heads is {each} features for each head, but a head of {name} needs an even "
+                f"number: it rotates pairs of features.\nPass --dim {least} or {least + 2 * number}, or --heads 1 with "
+                "an even --dim."
+            ) from None
     saved = []
     if save is not None:
         walkthrough.save(save)
         saved = [f"Saved: {save}"]
     return Printed(walkthrough, [*walk_steps(walkthrough, seed), *saved], rows=MOST_ROWS)
-
-
-def _walk(
-    content: str | None,
-    ids: list[int] | None,
-    tokenizer: str | None,
-    scheme: str,
-    dim: int | None,
-    heads: int | None,
-    seed: int,
-) -> "Walkthrough":
-    """Walk with random rows, and the tokenizer that was named."""
-    from whatwhere.analysis.walkthrough import walk
-
-    chosen = None if tokenizer is None else _tokenizer(tokenizer, content)
-    sizes = {name: value for name, value in (("dim", dim), ("num_heads", heads)) if value is not None}
-    try:
-        return walk(content, ids=ids, tokenizer=chosen, scheme=scheme, seed=seed, **sizes)
-    except ShapeError as problem:
-        size, number = dim or 8, heads or 2
-        if size % number or size // number % 2 == 0 or "head_dim" not in str(problem):
-            raise
-        least = max(size // (2 * number), 1) * 2 * number
-        raise ShapeError(
-            f"--dim {size} in {number} heads is {size // number} features for each head, but a head of {scheme} needs "
-            f"an even number: it rotates pairs of features.\nPass --dim {least} or {least + 2 * number}, or --heads 1 "
-            "with an even --dim."
-        ) from None
 
 
 @command(LEARN)

@@ -15,7 +15,6 @@ from whatwhere.report.terminal import progress
 
 if TYPE_CHECKING:
     from whatwhere.analysis.token_map import Method
-    from whatwhere.models.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -69,14 +68,25 @@ def studio(
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.studio.session import Session, in_training
 
-    builds = load_own(module or []).schemes
+    builds = load_own(module or []).builds
     if export is not None:
         if other is not None:
             raise SettingError("--export writes the page of one model; two are compared on the live page alone.")
         opened = None if path is None else in_training(path) or Checkpoint.open(path, allow_pickle=allow_pickle)
         if opened is not None:
             opened.builds = builds
-        _export(opened, export, map_method, corpus, as_json=as_json)
+        from whatwhere.studio.export import export as write
+
+        with progress() as show_step:
+            method = cast("Method", map_method or "pca")
+            write(opened, export, map_method=method, corpus=corpus, progress=show_step)
+        size = export.stat().st_size
+        if as_json:
+            print_json(ExportedPage(str(export), size))
+        else:
+            print(export)
+            shown = "a fresh table, no model loaded" if opened is None else visible(str(opened.path))
+            print_message(f"Wrote {visible(str(export))}, {size / 1e6:.1f} MB: {shown}.")
         return
     if map_method is not None:
         raise SettingError("--map is for --export; on the live page, choose the map there.")
@@ -96,21 +106,3 @@ def studio(
             print_message(f"{visible(session.name)} is open at the address above. Ctrl-C ends it.")
 
     serve(session, port, not no_browser, on_start)
-
-
-def _export(
-    opened: "Checkpoint | None", file: Path, map_method: str | None, corpus: Path | None, *, as_json: bool
-) -> None:
-    """Write the exported page."""
-    from whatwhere.studio.export import export
-
-    with progress() as show_step:
-        method = cast("Method", map_method or "pca")
-        export(opened, file, map_method=method, corpus=corpus, progress=show_step)
-    size = file.stat().st_size
-    if as_json:
-        print_json(ExportedPage(str(file), size))
-    else:
-        print(file)
-        name = "a fresh table, no model loaded" if opened is None else visible(str(opened.path))
-        print_message(f"Wrote {visible(str(file))}, {size / 1e6:.1f} MB: {name}.")

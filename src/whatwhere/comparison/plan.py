@@ -142,13 +142,13 @@ def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | N
 
 
 def module_option(built: object, name: str | None = None) -> str | None:
-    """Return how the command line names an object of the caller's own, as in "mine.py:build"; None where it cannot."""
+    """Return how the command line names an own object: "mine.py:build", "my.own:build"; None where it cannot."""
     module = sys.modules.get(getattr(built, "__module__", type(built).__module__))
     file = getattr(module, "__file__", None)
-    if module is None or file is None or "." in module.__name__ or not Path(file).stem.isidentifier():
+    if module is None or file is None or not Path(file).stem.isidentifier():
         return None
     found = next((key for key, value in vars(module).items() if value is built and name in (None, key)), None)
-    return None if found is None else f"{Path(file)}:{found}"
+    return None if found is None else f"{module.__name__ if '.' in module.__name__ else file}:{found}"
 
 
 def seed_numbers(seeds: int | Sequence[int]) -> list[int]:

@@ -292,7 +292,7 @@ class Request:
     files: tuple[str, ...]  # of a text
     tokenizer: str | None  # of a text, or None
     start: str | None  # results whose models the runs started from, or None
-    modules: tuple[str, ...] | None  # of the caller's own, as FILE.py:NAME; None where one is not in such a file
+    modules: tuple[str, ...] | None  # of one's own: FILE.py:NAME, package.module:NAME; None where one is in neither
     against: str | None = None  # the scheme that all others are compared with, or None
     vary: Mapping[str, tuple[bool | int | float | str, ...]] = field(default_factory=dict)  # crossed with the schemes
 

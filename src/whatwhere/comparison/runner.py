@@ -178,7 +178,7 @@ def _collect(
                 continue
             done, _ = wait(waiting, timeout=_POLL_EVERY, return_when=FIRST_COMPLETED)
             # Finished runs are kept before an exception of another one can end the loop.
-            for future in sorted(done, key=_is_bad):
+            for future in sorted(done, key=lambda each: each.cancelled() or each.exception() is not None):
                 job, channel, lock = waiting.pop(future)
                 channel.unlink(missing_ok=True)
                 try:
@@ -331,10 +331,6 @@ def _can_be_sent(jobs: Sequence[Job], requested: bool) -> bool:
         f"a scheme, task or model cannot be sent to other processes: {reason}.\n"
         "Define it at the top of a module with def (not lambda), or pass workers=1."
     )
-
-
-def _is_bad(future: Future[Run]) -> bool:
-    return future.cancelled() or future.exception() is not None
 
 
 @contextmanager

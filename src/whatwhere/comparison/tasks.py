@@ -21,6 +21,8 @@ from whatwhere.comparison.byte_text import ByteText, OnRead, in_memory
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, load_tokenizer, shown_tokens
 from whatwhere.errors import SettingError, TextError
+from whatwhere.escape import readable_token
+from whatwhere.models.model_text import shown_texts
 from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 from whatwhere.what.text import encode
 
@@ -429,7 +431,8 @@ class TextPrompts:
 
     def __init__(self, tokenized: TokenizedText | None = None) -> None:
         self._tokenizer = None if tokenized is None else load_tokenizer(tokenized)
-        self.tokens = shown_tokens(tokenized)
+        tokens = shown_tokens(tokenized)
+        self.tokens = tokens if tokenized is None else tuple(map(readable_token, tokens, shown_texts(tokens, tokens)))
 
     def token_count(self, length: int) -> int:
         """Return the length, which counts tokens."""

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,7 @@ from whatwhere.comparison.results import ALL, ComparisonRecord, Spread, Statisti
 from whatwhere.comparison.results import spread as results_spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
-from whatwhere.escape import visible
+from whatwhere.escape import visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.comparison_figures import by_distance, differences_figure, figures, fingerprints, held_out_figure
 from whatwhere.report.comparison_sentences import (
@@ -123,7 +122,8 @@ def summary(results: Scored) -> Table:
     if any(each is not None for each in bits):
         columns.append("bits per byte")
         rows = [[*row, "" if each is None else decimals(each)] for row, each in zip(rows, bits, strict=True)]
-    caption = f"Scores: {measure_text(results)}; “at” counts {unit_of(results)}"
+    over = "a single seed" if (n := len(results.seeds)) == 1 else f"median (least to greatest) over {n} seeds"
+    caption = f"Scores: {measure_text(results)}; {over}; “at” counts {unit_of(results)}"
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
 
 
@@ -151,32 +151,27 @@ def _rows(
 
 
 def by_layout(results: Comparison) -> Iterator[Part]:
-    """Return the scores by layout, in groups; nothing where no layer has a window or a sink, and all are alike."""
+    """Return the scores by layout, in groups; nothing where no layer has a window or a sink."""
     if results.record.model is not None:
         return  # which may have no layers
     from whatwhere.comparison.variants import layer_kinds  # loads PyTorch
 
     layers = {run.scheme: layer_kinds(run.scheme, results.settings(run).layers) for run in results.runs}
-    if not any(len(set(each)) > 1 or each[0].local or each[0].sink for each in layers.values()):
+    if not any(layer.local or layer.sink for each in layers.values() for layer in each):
         return
     columns = ["with a window", "layout", "layers with", "layers without", "in length"]
     columns += [f"at {length}" for length in results.beyond]
-    groups: dict[str, list[list[str]]] = {"no layer": [], "every layer": [], "some layers": []}
+    groups, rows = ("no layer", "every layer", "some layers"), list[list[str]]()
     for scheme, each in layers.items():
         local, cells = [layer.local for layer in each], list[str]()
         for wanted in (True, False):
             kinds = Counter(str(layer) for layer in each if layer.local is wanted)
             cells.append("; ".join(f"{number}: {name_text(kind)}" for kind, number in kinds.items()) or ABSENT)
         cells += [score_cell(results, results.score(scheme, length)) for length in (None, *results.beyond)]
-        group = "every layer" if all(local) else "some layers" if any(local) else "no layer"
-        groups[group].append([group, name_text(scheme), *cells])
-    yield (
-        "Layers of some of these models differ in the tokens that they see, all earlier ones or those in a window, and "
-        "in their positions. Rows are grouped by whether no layer, every layer or some layers have a window. "
-        "Which models differ is tested above, by seed."
-    )
-    caption = f"By layout: {measure_text(results)}"
-    yield Table(caption, columns, [*chain(*groups.values())], range(4, len(columns)), shorten="never")
+        rows.append([groups[1 if all(local) else 2 * any(local)], name_text(scheme), *cells])
+    yield "Layers of some of these models see the tokens in a window alone. Which models differ is tested above."
+    rows.sort(key=lambda row: groups.index(row[0]))
+    yield Table(f"By layout: {measure_text(results)}", columns, rows, range(4, len(columns)), shorten="never")
 
 
 def costs(results: Comparison) -> Table:
@@ -338,7 +333,7 @@ _CHOSEN = {
 
 def answers(asked: "Answers") -> Iterator[Part]:
     """Return the answers, as `ask` returns them, as text and a table."""
-    tokens = " ".join(map(visible, asked.tokens))
+    tokens = " ".join(map(visible_token, asked.tokens))
     right = "the task knows no correct answer to it" if asked.correct is None else f"correct is {asked.correct}"
     seen = f" (trained with {ranges(asked.trained)} tokens)"
     seen = ", longer than any in training" if len(asked.tokens) > asked.trained[-1] else seen
@@ -349,9 +344,14 @@ def answers(asked: "Answers") -> Iterator[Part]:
     rows = []
     for answer in asked.answers:
         first, *rest = answer.top
-        then = ", ".join(f"“{visible(one.token)}” {percent(one.probability)}" for one in rest)
+        then = ", ".join(f"“{visible_token(one.token)}” {percent(one.probability)}" for one in rest)
         correct = ABSENT if answer.correct is None else "yes" if answer.correct else "no"
-        named = [name_text(answer.scheme), str(answer.seed), f"“{visible(first.token)}”", percent(first.probability)]
+        named = [
+            name_text(answer.scheme),
+            str(answer.seed),
+            f"“{visible_token(first.token)}”",
+            percent(first.probability),
+        ]
         rows.append([*named, correct, then, percent(answer.in_length) or ABSENT])
     yield Table(f"Answers, {_CHOSEN[asked.chosen]}", columns, rows, numeric=(1, 3, 6), shorten="never")
     shares = [answer.in_length for answer in asked.answers if answer.in_length is not None]

@@ -10,7 +10,7 @@ from whatwhere.comparison.read import Comparison, Scored
 from whatwhere.comparison.results import ALL, Spread, spread
 from whatwhere.comparison.statistics import Interval, PairedDifferences, paired_differences
 from whatwhere.records import Missing
-from whatwhere.report.comparison_sentences import distance_curves, learned, measure_text, name_text, unit_of
+from whatwhere.report.comparison_sentences import distance_curves, gain_unit, learned, measure_text, name_text, unit_of
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Chart, Series, Table
 from whatwhere.report.text import capital, decimals
@@ -57,7 +57,8 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
         plain = re.sub(r"[^A-Za-z0-9]+", "-", group)[:30].strip("-") or "group"  # of a name that holds anything
         name = "scores" if whole else f"scores-{number}-{plain}"
         of_group = partial(results.score, group=group)
-        figure = chart(name, title, unit_of(results), lengths, of_group)
+        x_label = unit_of(results) if whole else f"{unit_of(results)} ({name_text(group)} alone)"
+        figure = chart(name, title, x_label, lengths, of_group)
         baselines = _baselines(results, lengths) if whole else ()
         yield replace(figure, series=[*figure.series, *baselines], marks=[(float(trained), f"trained up to {trained}")])
     if isinstance(results, Comparison) and results.shifts:
@@ -98,12 +99,11 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
             series.append(Series(name_text(scheme), means, look[scheme], *ends))
     if not series:
         return None
-    unit = "points" if results.percent else measure_text(results)
     return Chart(
         "lines",
         f"Better than {name_text(against)} by",
         unit_of(results),
-        f"better than {name_text(against)} by, {unit}",
+        f"gain over {name_text(against)}, {gain_unit(results)}",
         [*map(float, lengths)],
         [*series, Series(name_text(against), [0.0] * len(lengths), reference=True)],
         note="Means over the seeds, with 95 % intervals of each pair alone, from five seeds on.",
@@ -126,7 +126,7 @@ def held_out_figure(results: Comparison) -> Iterator[Chart]:
         _series(results, scheme, [spread(at.get(step) for at in each) for step in x], look[scheme], 1.0)
         for scheme, each in curves.items()
     ]
-    labels = "Held-out loss through the training", "step" if same else "steps done, %", "cross-entropy, nats"
+    labels = "Held-out loss through the training", "step" if same else "steps done, %", "held-out loss, nats"
     note = "Of sequences of the trained lengths that neither training nor any test has; medians over the seeds."
     yield Chart("lines", *labels, x, series, note=note, name="held-out")
 
@@ -182,25 +182,14 @@ def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look
 
 
 def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Series]:
-    near, factor = _near(results, lengths), 100.0 if results.percent else 1.0
-    for name, line in results.task.baselines.items():
-        if name in near and line.keys() & set(lengths):
-            values = [factor * line.get(length, math.nan) for length in lengths]
-            yield Series(name_text(name), values, reference=True)
-
-
-def _near(results: Scored, lengths: Sequence[int]) -> set[str]:
-    """Return the baselines that a chart has room for: of a loss, those near the schemes' scores."""
-    baselines = results.task.baselines
+    """Yield the baselines that a chart has room for: of a loss, those near the schemes' scores."""
     scores = [results.score(scheme, length) for scheme in results.schemes for length in lengths]
     ends = [end for score in scores if score is not None for end in (score.min, score.median, score.max)]
-    values = [end for end in ends if math.isfinite(end)]
-    if results.percent or not values:
-        return set(baselines)
-    low, high = min(values), max(values)
+    known, factor = [end for end in ends if math.isfinite(end)], 100.0 if results.percent else 1.0
+    low, high = (min(known), max(known)) if known and not results.percent else (-math.inf, math.inf)
     room = high - low
-    return {
-        name
-        for name, line in baselines.items()
-        if all(low - room <= line[length] <= high + room for length in lengths if length in line)
-    }
+    for name, line in results.task.baselines.items():
+        values = [line.get(length, math.nan) for length in lengths]
+        given = [value for value in values if not math.isnan(value)]
+        if given and all(low - room <= value <= high + room for value in given):
+            yield Series(name_text(name), [factor * value for value in values], reference=True)

@@ -84,8 +84,8 @@ def _holds(results: Comparison, scheme: str, score: float) -> bool:
     return inside is not None and learned(results, scheme) and (inside.median - score) * sign <= HOLDS
 
 
-def scope_sentence(results: Comparison) -> str:
-    """State what was not tested: another task, another size of model, another recipe."""
+def _models(results: Comparison) -> tuple[str, bool]:
+    """Describe the models of all runs, and tell whether they have one size and learning rate."""
     settings, own = [results.settings(run) for run in results.runs], results.record.model
     values = {name: {getattr(each, name) for each in settings} for name in ("layers", "dim", "heads", "learning_rate")}
     several = {name: listed([f"{value:g}" for value in sorted(each)]) for name, each in values.items()}
@@ -96,10 +96,15 @@ def scope_sentence(results: Comparison) -> str:
     }
     read = [text for name, text in model.items() if own is None or name in own.reads]
     parts = [*([] if own is None else [f"your own, {name_text(own.name)}"]), *read]
-    one = all(len(each) == 1 for each in values.values())
+    return f"{', '.join(parts)}, learning rate {several['learning_rate']}", all(len(v) == 1 for v in values.values())
+
+
+def scope_sentence(results: Comparison) -> str:
+    """State what was not tested: another task, another size of model, another recipe."""
+    described, one = _models(results)
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
-        f"({', '.join(parts)}, learning rate {several['learning_rate']}). Another task, size or learning rate can "
+        f"({described}). Another task, size or learning rate can "
         f"order the schemes otherwise; it was not tested here.{_ELSEWHERE.get(results.task.name, '')}"
         f"{_tokenizer_sentence(results.task)}"
     )
@@ -121,17 +126,13 @@ def _tokenizer_sentence(task: TaskDescription) -> str:
 
 def question(results: Comparison) -> str:
     """Describe what was compared, and what the terms of the report mean."""
-    seeds = len(results.record.seeds)
     trained = f"{ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
-    text = (
+    return (
         f"A scheme is a positional encoding. {_TASKS.get(results.task.name, '')}Every scheme was trained on inputs of "
         f"{trained} and then tested on longer ones. In length means new inputs of the trained lengths; beyond means "
         "longer ones. A scheme holds where it beats every predictor without positions in length and loses at most "
-        f"{'5 points' if results.percent else decimals(HOLDS, 2)} of that score. "
+        f"{'5 points' if results.percent else decimals(HOLDS, 2)} of that score."
     )
-    if seeds == 1:
-        return f"{text}Each number comes from a single seed, so chance has a part in it."
-    return f"{text}Each number is the median over {seeds} seeds, with the least and the greatest."
 
 
 # Which schemes differ
@@ -145,6 +146,18 @@ def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iter
     yield methods_sentence(results, found)
     yield differences_table(results, found)
     yield from choices_table(results)
+
+
+def setup_sentence(results: Scored) -> str:
+    """Describe what was trained, how and where, as a paper's section on methods does; "" of scores from elsewhere."""
+    if not isinstance(results, Comparison):
+        return ""
+    settings, steps = results.record.settings, ranges(sorted({run.steps for run in results.runs}))
+    return (
+        f"Task: {name_text(results.task.name)}. Each scheme ({_models(results)[0]}) was trained from "
+        f"{count(len(results.seeds), 'seed')} on {ranges(sorted(set(results.task.trained)))} {unit_of(results)}, "
+        f"{steps} steps of AdamW, batch {settings.batch}, schedule {settings.schedule}. {record_sentence(results)} "
+    )
 
 
 def methods_sentence(results: Scored, found: PairedDifferences) -> str:
@@ -216,7 +229,7 @@ def _about(results: Comparison, own: Sequence[Difference], best: str) -> Iterato
         if len(won) == 1:
             (pair,) = won
             ends = _interval(results, pair)
-            shown += f" by {_amount(results, pair.mean)} {_gain_unit(results)}, the mean of the paired differences"
+            shown += f" by {_amount(results, pair.mean)} {gain_unit(results)}, the mean of the paired differences"
             tested = f"{ends and f'95{NARROW}% interval {ends}; '}p = {number(pair.p_holm, 2)}, Holm"
         yield f"{shown} ({tested})"
     if lost:
@@ -231,7 +244,7 @@ def differences_table(results: Scored, found: PairedDifferences, rows: int | Non
     pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))
     caption = (
         f"Paired differences {_length_text(results, found.length)}: by how much the first scheme is better, mean over "
-        f"{count(len(found.seeds), 'seed')}, {_gain_unit(results)}"
+        f"{count(len(found.seeds), 'seed')}, {gain_unit(results)}"
     )
     cells = []
     for pair in pairs[:rows]:
@@ -259,7 +272,8 @@ def _amount(results: Scored, value: float) -> str:
     return decimals(100 * value, 1) if results.percent else decimals(value, 3)
 
 
-def _gain_unit(results: Scored) -> str:
+def gain_unit(results: Scored) -> str:
+    """Return the unit of a difference of scores."""
     return "points" if results.percent else name_text(results.task.measure)
 
 
@@ -276,21 +290,18 @@ def scores_sentence(results: Comparison) -> str:
     if inside and not any(learned(results, scheme) for scheme in results.compared.values()):
         blind = blind_scores(results)
         name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
-        without = (
-            f"{parts[0]}; a predictor without positions has {score_text(results, blind[name])} ({name_text(name)})"
+        return (
+            f"{parts[0]}; a predictor without positions has {score_text(results, blind[name])} ({name_text(name)}). "
+            "So nothing can be concluded on longer inputs: train longer."
         )
-        return f"{without}. So nothing can be concluded on longer inputs: train longer."
     if results.beyond and (outside := ranking(results, results.beyond[-1])):
         least, most = sorted((outside[0], outside[-1]), key=lambda pair: pair[1])
         ends = [f"{score_text(results, score)} ({scheme_name(scheme)})" for scheme, score in (least, most)]
         at = f"{'at' if parts else 'At'} {results.beyond[-1]} {unit_of(results)}"
         parts.append(f"{at} between {ends[0]} and {ends[1]}" if len(outside) > 1 else f"{at} it is {ends[0]}")
-        absent = [
-            scheme_name(scheme)
-            for scheme in results.compared.values()
-            if results.score(scheme, results.beyond[-1]) is None
-        ]
-        parts += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row there"] if absent else []
+        absent = [name for name in results.compared.values() if results.score(name, results.beyond[-1]) is None]
+        has = "has" if len(absent) == 1 else "have"
+        parts += [f"{listed([*map(scheme_name, absent)])} {has} no row there"] if absent else []
     return f"{'; '.join(parts)}.{_farthest(results)}" if parts else "No score is finite."
 
 
@@ -326,9 +337,7 @@ def shift_sentence(results: Comparison) -> str:
     if not results.shifts:
         return "These runs have no shift test."
     first = next((shift for shift in results.shifts if shift > 0), 0)
-    within = (
-        f"{number(100 * _KEPT)} points" if results.percent else f"{number(_KEPT)} {name_text(results.task.measure)}"
-    )
+    within = f"{number(100 * _KEPT if results.percent else _KEPT)} {gain_unit(results)}"
     groups: dict[str, list[str]] = {
         f"no logit changes by {_UNCHANGED} when every position is shifted": [],
         f"a shift by {first} takes": [],

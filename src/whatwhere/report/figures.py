@@ -29,6 +29,7 @@ _GREY = "#666666"
 _DASHES = ((), (5, 2), (1.5, 1.5), (5, 2, 1.5, 2), (8, 2), (3, 2), (1, 2.5))
 _REFERENCES = ((4, 3), (1, 2), (8, 2, 1, 2), (2, 1))
 _MARKERS = "os^Dh"
+_MOST_TICKS = 16
 _MOST_MARKED = 40  # values of a line that has markers; more would cover it
 _STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7.5,
@@ -91,8 +92,10 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
         if figure.log_x:
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(lambda value, _: "")
-        for setting in (axes.xaxis, axes.yaxis):
-            setting.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        elif len(figure.x) <= _MOST_TICKS:
+            axes.set_xticks(_ticks(figure.x, width))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
         for at, text in figure.marks:
             axes.axvline(at, color="#111111", linewidth=0.8, dashes=(3, 2))
             left = at - min(figure.x) < 0.2 * (max(figure.x) - min(figure.x))  # the text would cover the numbers there
@@ -106,6 +109,16 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
         rows = math.ceil(len(names) / columns)
         drawn.set_size_inches(width / _INCH, min(0.6 * width / _INCH, 3.2) + 0.3 + 0.16 * rows)
     return drawn
+
+
+def _ticks(x: Sequence[Number], width: Number) -> list[Number]:
+    """Return those of the tested values whose labels have room."""
+    kept: list[Number] = []
+    for at in x:
+        needed = 1.5 + 0.8 * sum(len(f"{each:,.10g}") for each in (at, *kept[-1:]))  # mm, of digits of 7 points
+        if not kept or (at - kept[-1]) * (width - 22) > needed * (max(x) - min(x)):
+            kept.append(at)
+    return kept
 
 
 def _draw_curve(axes: "Axes", curve: Series, n: int, x: Sequence[Number], opacity: float) -> "Line2D":

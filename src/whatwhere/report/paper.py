@@ -19,7 +19,7 @@ from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import summary
 from whatwhere.report.comparison_figures import differences_figure, figures, held_out_figure
-from whatwhere.report.comparison_sentences import choices_table, differences_table, methods_sentence
+from whatwhere.report.comparison_sentences import choices_table, differences_table, methods_sentence, setup_sentence
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
 from whatwhere.report.figures import to_file
 from whatwhere.report.section import Table
@@ -91,7 +91,7 @@ def write_tables(
             f"differences-{each.length or 'in-length'}": differences_table(results, each) for each in pairs
         },
     }
-    methods = methods_sentence(results, pairs[0]) if pairs else ""
+    methods = f"{setup_sentence(results)}{methods_sentence(results, pairs[0])}" if pairs else ""
     contents: dict[str, str] = {}
     if "csv" in formats:
         contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}

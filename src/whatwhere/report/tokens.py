@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,11 +41,10 @@ def found_rows(result: SearchedTable) -> Iterator[Part]:
     """Return what was found, and which rows were excluded."""
     match result:
         case Neighbors():
-            distance = result.metric == "euclidean"  # its score is minus the distance: the greatest is the nearest
+            measure = "distance" if result.metric == "euclidean" else "score"
             for token in result.tokens:
                 yield f"{_shown(token)} (#{token.id})"
-                found = [replace(one, score=-one.score) for one in token.neighbors] if distance else token.neighbors
-                yield _columns({result.metric: found}, "distance" if distance else "score")
+                yield _columns({result.metric: token.neighbors}, measure)
         case AnalogyAnswers():
             a, b, c = map(_shown, result.question)
             yield f"{a} is to {b} as {c} is to"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.report.section import Section
@@ -83,9 +83,10 @@ def answers(session: Session, *, text: str, positions: str = "", seeds: str = ME
     count = len(task_of(results).encode(text)[0])
     if count > MAX_TOKENS:
         raise TextError(f"the text has {count:,} tokens, but at most {MAX_TOKENS} can be shown: write less.")
-    builds = session.checkpoint.builds
-    usual = ask(results, text, seed=seed, builds=builds)
-    shown = usual if moved is None else ask(results, text, seed=seed, positions=moved, builds=builds)
+    builds, own = session.checkpoint.builds, results.record.model
+    given: Any = {"seed": seed, "builds": builds, "model": None if own is None else builds.get(own.name)}
+    usual = ask(results, text, **given)
+    shown = usual if moved is None else ask(results, text, positions=moved, **given)
     names = {(run.scheme, run.seed): run_name(run) for run in results.runs}
     asked: list[Answer | NoAnswer] = [*shown.answers, *shown.without]
     slots = [n for n, token in enumerate(shown.tokens) if token in _DIGITS]
