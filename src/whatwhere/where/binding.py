@@ -403,7 +403,8 @@ class Here:
         _require_increments(scheme, increments)
         if scheme is None:
             return q, k
-        scheme._has_mapped = True
+        if torch.compiler.is_compiling() or not scheme._has_mapped:  # attributes of modules are slow to set
+            scheme._has_mapped = True
         cache = self._cache
         queries, keys = cache.queries, cache.keys
         at_keys = keys if k.shape[-2] == keys.tokens else queries
