@@ -61,6 +61,7 @@ def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> 
         decided, said = finding.reason or _table(finding.measured), _most_telling(finding.measured)
     verdict = {"depends": "holds in part", "not measured": "not decided"}.get(each.verdict, each.verdict)
     right = _text(each.right)
+    said = said or each.right.partition(".")[0] * (each.verdict == "not measured")
     line = f"{_in_html(each.says)} <b>{verdict.capitalize()}</b>{_in_html(f'. {said}' if said else '.')}"
     parts = [
         f'<a id="{each.anchor}"></a>',
@@ -80,7 +81,7 @@ def _most_telling(measured: Sequence[Measured]) -> str:
     if not claimed:
         return ""
     first = claimed[0]
-    beside = "" if first.agrees else f", claimed {value(first.claimed)}"
+    beside = "" if first.agrees else f", claimed {_claimed(first)}"
     return f"{first.quantity}: {_measured(first)}{beside}"
 
 
@@ -109,7 +110,7 @@ def _experiment(each: TrainedClaim) -> str:
 def _table(measured: Sequence[Measured]) -> str:
     """Return the quantities of which something is claimed, as a table; "" where there are none."""
     rows = [
-        f"| {_text(each.quantity)} | {_text(_measured(each))} | {_text(value(each.claimed))} |"
+        f"| {_text(each.quantity)} | {_text(_measured(each))} | {_text(_claimed(each))} |"
         for each in measured
         if each.claimed is not None
     ]
@@ -120,6 +121,12 @@ def _measured(each: Measured) -> str:
     """Return the value; errors that count as zero are not printed, for they depend on the processor."""
     is_zero = each.agrees and not isinstance(each.claimed, bool) and each.claimed == 0 and each.value != 0
     return f"below {number(each.tolerance)}" if is_zero else value(each.value)
+
+
+def _claimed(each: Measured) -> str:
+    """Return what is claimed; where that is 0 and is not met, also what would have counted as 0."""
+    missed = not each.agrees and each.tolerance and not isinstance(each.claimed, bool | str) and each.claimed == 0
+    return f"0 (up to {number(each.tolerance)} counts)" if missed else value(each.claimed)
 
 
 def value(measured: Value | None) -> str:

@@ -26,7 +26,7 @@ def test_a_question_and_its_answers(folder: Path) -> None:
 
 
 def test_json_has_the_attention(folder: Path) -> None:
-    answers = json_of("ask", folder, "First(6)", "--scheme", "none", "--seed", "1", "--positions", "0,5,6,9")
+    answers = json_of("ask", folder, "First(6)", "--run", "none-1", "--positions", "0,5,6,9")
     assert (answers["correct"], answers["chosen"], len(answers["answers"])) == ("6", "given", 1)
     answer = answers["answers"][0]
     assert (answer["seed"], answer["positions"]) == (1, [0, 5, 6, 9])
@@ -45,6 +45,8 @@ def test_what_has_no_row_is_named_below_the_others(folder: Path) -> None:
     [
         (["Sum(1)"], "It knows: [PAD] [EOS] 0 1 2 3 4 5 6 7 8 9 First Second Last Max Min ( ) ,\n"),
         (["Max(1)", "--seed", "x"], "--seed got 'x', but needs a whole number, or all."),
+        (["Max(1)", "--run", "rotary-0"], "no run 'rotary-0'; it has none-0, learned-0, none-1, learned-1.\n"),
+        (["Max(1)", "--run", "none-0", "--seed", "1"], "--run names a scheme and a seed.\nLeave"),
         (["Max(1)", "--positions", "0,1"], "4 tokens need as many positions"),
     ],
 )

@@ -44,11 +44,12 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(3e-7, "below 1.00e−5"), (0.0, "0"), (2e-5, "2.0000e−5")], ids=["error", "zero", "beyond"]
+    ("value", "shown", "claimed"),
+    [(3e-7, "below 1.00e−5", "0"), (0.0, "0", "0"), (2e-5, "2.0000e−5", "0 (up to 1.00e−5 counts)")],
 )
-def test_errors_of_rounding_are_not_printed(value: float, shown: str) -> None:
+def test_errors_of_rounding_are_not_printed(value: float, shown: str, claimed: str) -> None:
     text = section(errata_page([finding(Measured("error", value, claimed=0, tolerance=1e-5))], {}), "0-24")
-    assert f"| error | {shown} | 0 |" in text
+    assert f"| error | {shown} | {claimed} |" in text
     assert f"</b>. error: {shown}" in text
 
 
@@ -57,6 +58,8 @@ def test_what_was_not_measured_says_why() -> None:
     trained = section(errata_page([], {}), "0-13")
     assert "whatwhere compare" in trained
     assert "above 0.3: cosine of Max and Min of what training wrote" in trained
+    undecided = section(errata_page([], {}), "0-36")
+    assert "<b>Not decided</b>. No run of ours overfits, which does not refute that others may</summary>" in undecided
 
 
 def test_what_runs_decide_has_their_numbers() -> None:

@@ -26,6 +26,7 @@ from whatwhere.cli.app import (
 )
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.report.section import Part, Section
+from whatwhere.report.text import count
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from whatwhere.comparison.own_model import BuildModel
     from whatwhere.where.catalogue import Build
 
-_PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, Option(help="Worker processes. Default: one for each core.", min=1)]
 Modules = Annotated[
@@ -246,9 +246,7 @@ def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own", given: Se
 def _confirm(estimate: "Estimate", yes: bool) -> None:
     """Print how long it takes, and wait for consent."""
     minutes = max(1, round(estimate.seconds / 60))
-    print_message(
-        f"{estimate.runs} runs, about {minutes} minute{'s' * (minutes > 1)} with {estimate.workers} worker processes"
-    )
+    print_message(f"{estimate.runs} runs, about {count(minutes, 'minute')} with {estimate.workers} worker processes")
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -270,12 +268,9 @@ def _shown(comparison: "Comparison", builds: "Mapping[str, Build]") -> Printed:
     differences = paired_differences(comparison, sentences.last_length(comparison))
     parts: list[Part] = [*sentences.first_sentences(comparison, differences), sentences.start_sentence(comparison)]
     parts.append(summary(comparison))
-    if isinstance(differences, PairedDifferences) and differences.pairs:
-        parts += [
-            sentences.differences_table(comparison, differences, rows=_PAIRS),
-            *sentences.choices_table(comparison),
-        ]
-    parts += ["", sentences.scope_sentence(comparison)]
+    if isinstance(differences, PairedDifferences) and differences.pairs and differences.enough_seeds:
+        parts.append(sentences.differences_table(comparison, differences, rows=6))
+    parts += [*sentences.choices_table(comparison), sentences.scope_sentence(comparison)]
     lines = [
         "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
         if page is None

@@ -1,11 +1,11 @@
 """ask, tables and figures: what the trained models of a comparison answer, and its results as files for a paper."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from whatwhere.cli.app import COMPARE, Printed, Results, command, to_paths, whole_numbers
+from whatwhere.cli.app import COMPARE, Printed, Results, Run, command, to_paths, whole_numbers
 from whatwhere.cli.compare import Modules, load_own
 from whatwhere.errors import SettingError
 
@@ -14,15 +14,14 @@ from whatwhere.errors import SettingError
 def ask(
     results: Results,
     text: Annotated[str, Argument(help="A sequence of its task, such as First(6,2,1), or aKcR?c for recall.")],
-    scheme: Annotated[
-        list[str] | None, Option(help="Scheme that answers; may be repeated. Default: every one.")
-    ] = None,
+    scheme: Annotated[list[str] | None, Option(help="Scheme that answers; may be repeated. Default: all.")] = None,
     seed: Annotated[
         str | None, Option(help="Seed of the runs, or all. Default: of each scheme the run of the median score.")
     ] = None,
     positions: Annotated[
         str | None, Option(help="Position of each token, as in 0,1,2,3. Default: as in the tests of the runs.")
     ] = None,
+    run: Run = None,
     module: Modules = None,
 ) -> Printed:
     """Show what the trained models of a comparison answer: each answer, its probability, and the next probable tokens.
@@ -33,16 +32,21 @@ def ask(
 
     A model of your own: whatwhere ask whatwhere-results "Max(1,2)" --module mine.py:Decoder
 
-    With other positions: whatwhere ask whatwhere-demo "Max(1,2)" --scheme alibi --positions 0,1,2,9,10,11
+    With other positions: whatwhere ask whatwhere-demo "Max(1,2)" --run alibi-0 --positions 0,1,2,9,10,11
     """
-    from whatwhere.comparison import ask as ask_models
+    from whatwhere import comparison
     from whatwhere.report.comparison import answers
+    from whatwhere.studio.schemes import find_run
 
     own = load_own(module or [])
     at = None if positions is None else whole_numbers("--positions", positions)
-    asked = ask_models(
-        results, text, schemes=scheme, seed=_seed(seed), positions=at, builds=own.schemes, model=own.model
-    )
+    if run is not None:
+        if scheme or seed:
+            raise SettingError("--run names a scheme and a seed.\nLeave --scheme and --seed out.")
+        found = find_run(comparison.read_results(results), run)
+        scheme, seed = [found.scheme], str(found.seed)
+    chosen: dict[str, Any] = {"schemes": scheme, "seed": _seed(seed), "positions": at}
+    asked = comparison.ask(results, text, **chosen, builds=own.schemes, model=own.model)
     return Printed(asked, answers(asked))
 
 

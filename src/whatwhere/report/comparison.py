@@ -151,13 +151,13 @@ def _rows(
 
 
 def by_layout(results: Comparison) -> Iterator[Part]:
-    """Return the scores by layout, in groups; nothing where no layer has a window or a sink."""
+    """Return the scores by layout, in groups; nothing where no layer has a window."""
     if results.record.model is not None:
         return  # which may have no layers
     from whatwhere.comparison.variants import layer_kinds  # loads PyTorch
 
     layers = {run.scheme: layer_kinds(run.scheme, results.settings(run).layers) for run in results.runs}
-    if not any(layer.local or layer.sink for each in layers.values() for layer in each):
+    if not any(layer.local for each in layers.values() for layer in each):
         return
     columns = ["with a window", "layout", "layers with", "layers without", "in length"]
     columns += [f"at {length}" for length in results.beyond]

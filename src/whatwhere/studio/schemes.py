@@ -22,6 +22,7 @@ from whatwhere.report.text import ranges
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
+    from whatwhere.comparison.read import Comparison
     from whatwhere.comparison.results import RunResult
     from whatwhere.where.catalogue.entry import Door
     from whatwhere.where.score_bias import ScoreBias
@@ -292,13 +293,13 @@ def titles(session: Session) -> list[str]:
     return [named.get(name, name) for name in session.runs]
 
 
-def find_run(session: Session, name: str) -> "RunResult":
+def find_run(results: "Comparison", name: str) -> "RunResult":
     """Return a run of the comparison by its name, as its tensors begin: "rotary-0"."""
-    for run in session.results.runs:
+    for run in results.runs:
         if run_name(run) == name:
             return run
-    names = ", ".join(map(run_name, session.results.runs[:4]))
-    raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}, ....")
+    names = ", ".join(map(run_name, results.runs[:4]))
+    raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}{', ...' * (len(results.runs) > 4)}.")
 
 
 def run_name(run: "RunResult") -> str:

@@ -89,7 +89,7 @@ def frames(session: Session, *, run: str) -> Frames:
     A plane is that of two principal components at the end, so that what moves on it is the tokens, not the axes: of the
     table E, and of what training wrote into it, E - E0. The line is the first such axis of the ten digits' E - E0.
     """
-    found, tokens = find_run(session, run), list(session.results.task.tokens)
+    found, tokens = find_run(session.results, run), list(session.results.task.tokens)
     steps, losses = np.array(found.losses, np.float64).reshape(-1, 2).T
     measured, held_out = np.array(found.held_out, np.float64).reshape(-1, 2).T
     if measured.size:  # the first time before any step
@@ -104,7 +104,7 @@ def frames(session: Session, *, run: str) -> Frames:
 @query("replay.attention")
 def attention(session: Session, *, run: str) -> Findings:
     """Return the mean attention weight of each head by distance, as measured at the end of a run."""
-    found, results = find_run(session, run), session.results
+    found, results = find_run(session.results, run), session.results
     trace, unit = results.trace(found), results.task.unit
     sections: list[Section] = []
     for length in sorted(int(name.partition("@")[2]) for name in trace if name.startswith(_ATTENTION)):
