@@ -12,6 +12,7 @@ from whatwhere.errors import SettingError
 q = torch.ones(1, 2, 3, 8)
 WHERE = ww.Where(ww.Rotary(8))
 HERE = WHERE.at(3)
+IDS = torch.ones(1, 2, 3, dtype=torch.long)
 
 TRIED: dict[str, tuple[Callable[..., Any], str]] = {
     "attn_mask": (lambda **named: HERE.attention(q, q, q, **named), "Pass mask=.*True where a query may attend"),
@@ -29,6 +30,12 @@ TRIED: dict[str, tuple[Callable[..., Any], str]] = {
     "num_embeddings": (lambda **named: ww.InputLayer(dim=8, **named), "Pass vocab_size="),
     "sliding_window": (lambda **named: ww.Where(**named), "Pass window="),
     "causal": (lambda **named: ww.Where(**named), "here"),
+    "dropout": (lambda **named: ww.Where(**named), "here.*nn.Dropout"),
+    "where": (lambda **named: ww.InputLayer(9, 8, **named), r"Pass input=.*belongs to a Where"),
+    "positions": (lambda **named: ww.InputLayer(9, 8, **named), r"layer\(ids, positions\)"),
+    "weight": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), "reduction='none'"),
+    "shift": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), r"hidden\[:, :-1\], ids\[:, 1:\]"),
+    "labels": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, **named), "Pass targets="),
 }
 
 
@@ -48,18 +55,3 @@ def test_a_scheme_that_takes_any_argument_gets_it() -> None:
             self.settings = settings
 
     assert Mine(8, max_len=5).settings == {"max_len": 5}
-
-
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [
-        ("RoPE", "Rotary"),
-        ("SlidingWindow", "window=size"),
-        ("T5Bias", "T5"),
-        ("DynamicCache", "cache"),
-        ("nope", "NoPE"),
-    ],
-)
-def test_names(name: str, way: str) -> None:
-    with pytest.raises(AttributeError, match=way if name != "nope" else "without a scheme"):
-        getattr(ww, name)

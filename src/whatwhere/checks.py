@@ -27,11 +27,14 @@ _ELSEWHERE = {
     "dropout": "dropout_p attn_dropout",
     "mask": "attn_mask",
     "queries": "positions position_ids seq_len",
+    "input": "where encoding position_encoding",
+    "targets": "target labels",
     "window": "window_size sliding_window",
 }
 """Names that an argument has in other libraries."""
 _VALUES = {
-    "mask": "..., of bool, True where a query may attend to a key: nn.MultiheadAttention has it the other way round."
+    "mask": "..., of bool, True where a query may attend to a key: nn.MultiheadAttention has it the other way round.",
+    "input": "Sinusoidal(...), Learned(...) or another InputEncoding: what acts in attention belongs to a Where there.",
 }
 _INSTEAD = {
     "The softmax scale belongs to the layer: Where(..., scale=...).": "scale softmax_scale sm_scale scaling",
@@ -48,8 +51,14 @@ _INSTEAD = {
 _INSTEAD_OF_SETTINGS = {
     "Causality is an argument of attention: here(q, k, v, causal=...).": "causal is_causal",
     "Positions have no maximum here: leave it out.": "max_position_embeddings max_seq_len max_seq_length max_len",
+    "Positions belong to a call: where.at(positions), layer(ids, positions).": "positions position_ids",
+    "Of attention weights it is here(q, k, v, dropout=...), of vectors nn.Dropout.": "dropout dropout_p attn_dropout",
 }
-"""What to do instead of passing some arguments of other libraries, to attention and to modules."""
+_INSTEAD_OF_LOSS = {
+    "Weight the losses of tokens that reduction='none' returns.": "weight",
+    "Nothing is shifted here: for the next token, loss(hidden[:, :-1], ids[:, 1:]).": "shift shift_labels",
+}
+"""What to do instead of passing some arguments of other libraries, to attention, to modules and to a loss."""
 
 
 def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
@@ -64,7 +73,7 @@ def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
         for name in settings:
             if name not in known:
                 owner = type(given[0]).__name__ if call.__name__ == "__init__" else call.__qualname__
-                instead = _INSTEAD_OF_SETTINGS if call.__name__ == "__init__" else _INSTEAD
+                instead = {"__init__": _INSTEAD_OF_SETTINGS, "loss": _INSTEAD_OF_LOSS}.get(call.__name__, _INSTEAD)
                 _refuse_name_of_others(owner.removesuffix(".__call__"), name, known, instead)
         return call(*given, **settings)
 

@@ -81,7 +81,6 @@ CONTRADICTORY: list[tuple[dict[str, Any], str]] = [
     ({"rope_scaling": {"factor": 4.0, "facter": 2.0, "rope_type": "linear"}}, "configuration"),
     ({"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 4.0}}, "configuration"),
     ({"num_attention_heads": 5}, "configuration"),
-    ({"eos_token_id": 40}, "special-ids"),
     ({"eos_token_id": [2, 41]}, "special-ids"),
     ({"bos_token_id": -7}, "special-ids"),
     ({"pad_token_id": 10**30}, "configuration"),
@@ -327,6 +326,9 @@ def test_one_line_for_each_finding_and_an_exit_status(tmp_path: Path) -> None:
         "error special-ids", "warning length-factor", "note static-scaling",
     ]  # fmt: skip
     assert "is for 16,384 positions, but 8,192 are claimed, 2 times the original." in lines[1]
+    assert lines[0].endswith(
+        "40 rows. Correct config.json. A token from #40 on may be meant to be added: whatwhere resize --add-token."
+    )
     assert "not checked, rows: a configuration has no weights." in lines
     assert lines[-1] == f"{path}: 1 error, 1 warning, 1 note."
     done = whatwhere("check", path, "--json")

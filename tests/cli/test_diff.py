@@ -122,6 +122,10 @@ def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tm
     assert result["rotated"]["moved_most"][0]["token"] == "w9"
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
     assert "Tokens that moved most once A is rotated onto B" in shown
+    other = dict(zip(rows, np.random.default_rng(2).permutation([*rows.values()]), strict=True))
+    shown = whatwhere("diff", tmp_path / "a.vec", vectors(tmp_path / "b.vec", other), "-k", 1).out
+    assert "are the same for 'w0', 'w1', 'w2'" in shown
+    assert "Tokens whose nearest neighbors" not in shown
 
 
 def test_tables_of_other_widths(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
@@ -225,7 +229,7 @@ def test_rotary_by_position(tmp_path: Path) -> None:
         assert cosine == pytest.approx(rotated.item(), abs=0.02 if distance > 16_000 else 0.003)
     assert rotary["distances"][-1] == 131_072
     shown = whatwhere("diff", tmp_path / "a.json", tmp_path / "b.json").out
-    assert f"{rotary['differing']} of 64 pairs have other frequencies, at a length of 131,072" in shown
+    assert f"{rotary['differing']} of 64 pairs have other frequencies at length 131,072" in shown
 
 
 def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path: Path) -> None:

@@ -150,7 +150,6 @@ def _moved(difference: RowsDifference, title: str) -> Iterator[Part]:
         "cosine": [row.cosine for row in difference.moved_most],
         "norm B / A": [row.norm_ratio for row in difference.moved_most],
     }
-    columns = ("row", "id in A", "id in B", *exact)
     rows = [
         [visible_token(row.token), *map(str, row.ids), *(decimals(values[n], 4) for values in exact.values())]
         for n, row in enumerate(difference.moved_most)
@@ -163,7 +162,7 @@ def _moved(difference: RowsDifference, title: str) -> Iterator[Part]:
         y_label="",
         x=(0.0, max(exact["distance"])),
         series=[Series(name, values) for name, values in exact.items()],
-        table=Table(caption, columns, rows, range(1, 6), shorten="never"),
+        table=Table(caption, ("row", "id in A", "id in B", *exact), rows, range(1, 6), shorten="never"),
         note="Distance of the two rows, in units of the median norm of A; the median of all distances is "
         f"{number(difference.distance.median)}.",
         method="|y \u2212 x| / median |x| for the row x of A and the row y of B that is matched with it, in float64.",
@@ -174,25 +173,27 @@ def _neighbors(neighbors: NeighborsDifference | Missing) -> Iterator[Part]:
     if isinstance(neighbors, Missing):
         yield f"Nearest neighbors: {neighbors.missing}."
         return
-    sampled = count(neighbors.queries, "token")
     yield (
-        f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of {sampled} sampled; random "
-        f"neighbors would keep {percent(neighbors.chance)}."
+        f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of "
+        f"{count(neighbors.queries, 'token')} sampled; random neighbors would keep {percent(neighbors.chance)}."
     )
-    if neighbors.least_kept:
+    least = neighbors.least_kept
+    if len({row.kept for row in least}) == 1:
+        yield f"{percent(least[0].kept)} are the same for {_some([row.token for row in least], len(least))}."
+    elif least:
         title = "Tokens whose nearest neighbors changed most"
-        rows = [[visible_token(row.token), percent(row.kept)] for row in neighbors.least_kept]
+        rows = [[visible_token(row.token), percent(row.kept)] for row in least]
         yield Chart(
             kind="bars",
             title=title,
             x_label="share that is kept",
             y_label="",
             x=(0.0, 1.0),
-            series=[Series("kept", [row.kept for row in neighbors.least_kept])],
+            series=[Series("kept", [row.kept for row in least])],
             table=Table(title, ("token", "kept"), rows, (1,)),
             note=f"Share of the {neighbors.k} nearest neighbors that are the same in both.",
             method=f"The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for "
-            f"{sampled} sampled uniformly.",
+            f"{count(neighbors.queries, 'token')} sampled uniformly.",
         )
 
 
@@ -225,8 +226,7 @@ def _rotary(rotary: RotaryDifference) -> Iterator[Part]:
     if rotary.magnitudes[0] != rotary.magnitudes[1]:
         one, other = (number(each, 6) for each in rotary.magnitudes)
         yield f"Queries and keys are multiplied by {one} and {other}."
-    differing = f"{rotary.differing} of {count(rotary.pairs, 'pair')}"
-    yield f"{differing} have other frequencies, at a length of {rotary.length:,}."
+    yield f"{rotary.differing} of {count(rotary.pairs, 'pair')} have other frequencies at length {rotary.length:,}."
     if rotary.differing:
         title = "Cosine of a vector rotated by A and by B, by distance"
         columns = ("distance", *(f"{n:,}" for n in rotary.distances))

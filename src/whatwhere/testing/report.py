@@ -47,13 +47,14 @@ class Finding:
         return self.outcome != "fails"
 
     def line(self) -> str:
-        """Return the finding in one line."""
+        """Return the finding in one line: with numbers, or the reason where a failure has none."""
         parts = [f"{self.law}: {self.outcome}"]
         if self.error is not None and self.tolerance is not None:
             parts.append(f"{self.error:.1e} where {self.tolerance:.1e} is allowed")
         if self.first is not None:
             parts.append(f"first at {self.unit} {self.first:,}")
-        return ", ".join(parts)
+        reason = f": {self.note}" if self.error is None and not self.holds and self.note else ""
+        return ", ".join(parts) + reason
 
     def require(self) -> None:
         """Raise AssertionError if the law fails."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from whatwhere.checks import require_choice, require_positive, require_whole
+from whatwhere.checks import answers_names_of_others, require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.kernels.linear_cross_entropy import SumByTokens, largest_logits, loss_of, numbers_by_rows, wide
 from whatwhere.tensor_checks import require_ids, require_range
@@ -93,6 +93,7 @@ class OutputProjection:
         p = self._project(hidden)
         return logits(p.hidden, p.weight, p.padding_idx)
 
+    @answers_names_of_others
     @forward_method
     def loss(
         self,
