@@ -75,19 +75,22 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
     both = [n for n, reachable in zip(ids, column(never, "reachable"), strict=True) if reachable == "no"]
     assert both == [n for n in ids if n in out_of_reach]
     assert f"“glitch tokens”), {len(both):,} of them unreachable" in str(never.parts[0])
+    assert str(never.parts[0]) == f"{JOBS['diagnostics.examine'](sampled, {}, quiet).headline}."
+    assert charts(sampled, "counts")[0].x == (0, len(table)), "bars are shares of all rows"
 
 
 def test_long_lists_are_cut_and_say_so(tmp_path: Path) -> None:
     session = opened(tmp_path, {"model_type": "llama", "vocab_size": 6000}, **{"embed_tokens.weight": np.eye(6000, 4)})
     zero = examined(session)["zero"]
-    assert (zero.title, len(table_of(zero).rows)) == ("zero: 5,996", 5000)
+    assert (zero.title, len(table_of(zero).rows)) == ("Zero: 5,996", 5000)
     assert table_of(zero).caption == "Zero rows: the first 5,000 of 5,996"
 
 
 def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
     counts = charts(fresh, "counts")[0]
     assert [row[1] for row in counts.table.rows] == ["0"] * 8
-    assert set(examined(fresh)) == {"counts", "under_trained", "far", "unreachable", "hubs", "spread"}
+    assert set(examined(fresh)) == {"counts", "empty", "spread"}
+    assert JOBS["diagnostics.examine"](fresh, {}, quiet).headline == "None of 20 rows is suspicious"
 
 
 def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], sampled: Session) -> None:

@@ -192,7 +192,9 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert "exported" in seen["head"]
     assert seen["options"][0] == "Last"
     assert seen["refused"].startswith("This is an exported page")
-    assert seen["chips"] == QUERIES["tokens.neighbors"](fresh, {"token": "#15", "k": 4}).lists[0].words
+    nearest = QUERIES["tokens.neighbors"](fresh, {"token": "#15", "k": 4}).lists[0]
+    assert seen["chips"] == nearest.words
+    assert seen["cosines"] == [f"{cosine:.3f}" for cosine in nearest.cosines]
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/diagnostics")

@@ -80,7 +80,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
     assert overview(session).headline
     assert EXPORTS["overview"](session) is not None
     assert len(calls) == 1
-    assert "zero: 1" in [section.title for section in diagnosed.sections]
+    assert "Zero: 1" in [section.title for section in diagnosed.sections]
     # What a command has found is not computed again.
     kept = Session.open(model)
     kept.keep_inspection(inspect(model))

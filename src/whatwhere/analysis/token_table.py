@@ -43,6 +43,21 @@ class SizeOfPart:
 
 
 @dataclass(frozen=True)
+class TableChange:
+    """How far training moved a token table."""
+
+    share: float  # norm of E - E0, as a share of that of E0
+    std_before: float  # standard deviation of all numbers
+    std_after: float
+
+
+def table_change(before: Float[np.ndarray, "rows dim"], after: Float[np.ndarray, "rows dim"]) -> TableChange:
+    """Return how far training moved a token table."""
+    share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
+    return TableChange(share, float(before.std()), float(after.std()))
+
+
+@dataclass(frozen=True)
 class Sizes:
     """Parameters and bytes of a model, part by part."""
 
@@ -59,6 +74,7 @@ class Sizes:
     tied: bool | None  # whether the output projection shares the token table; None where the file does not show it
     model_type: str | None
     initial_scale: InitialScale | None
+    change: "TableChange | None" = None  # of a run, whose table before training is stored
     from_configuration: bool = False  # whether these are sizes of a configuration without weights, of its tables alone
     contradicts_tie: bool = False  # whether the file contradicts tie_word_embeddings of its configuration
 
@@ -137,6 +153,7 @@ def sizes(subject: Subject) -> Sizes:
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
         initial_scale=_initial(subject) if table else None,
+        change=_changed(subject),
         contradicts_tie=checkpoint.contradicts_tie,
     )
 
@@ -226,6 +243,11 @@ def _learned(subject: Subject) -> tuple[int, int] | None:
             total, tokens = counts.get("total"), counts.get("tokens") or 0
             return (total, tokens) if isinstance(total, int) and isinstance(tokens, int) else None
     return None
+
+
+def _changed(subject: Subject) -> TableChange | None:
+    start = subject.start
+    return None if start is None or start.shape != subject.table.shape else table_change(start, subject.table)
 
 
 def _initial(subject: Subject) -> InitialScale | None:

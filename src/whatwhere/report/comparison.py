@@ -264,16 +264,10 @@ def _token_table(results: Comparison) -> Iterator[Part]:
         return
     percents = [snapshot.percent for snapshot in runs[0]]
     at = [[each for snapshots in runs for each in snapshots if each.percent == percent] for percent in percents]
-    rows = [
-        [
-            name,
-            *(
-                spread(results_spread(value for value in map(read, each) if value is not None), digits, absent=ABSENT)
-                for each in at
-            ),
-        ]
-        for name, (digits, read) in _NUMBERS.items()
-    ]
+    rows = []
+    for name, (digits, read) in _NUMBERS.items():
+        known = [[value for value in map(read, each) if value is not None] for each in at]
+        rows.append([name, *(spread(results_spread(each), digits, absent=ABSENT) for each in known)])
     rows.insert(2, ["least and greatest value", *(_range([each.table for each in snapshots]) for snapshots in at)])
     with_positions = [[each.with_positions for each in snapshots if each.with_positions] for snapshots in at]
     rows.insert(3, ["the same after adding positions", *map(_range, with_positions)])

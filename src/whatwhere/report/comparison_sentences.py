@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-import numpy as np
-
+from whatwhere.analysis.token_table import table_change
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
 from whatwhere.comparison.results import DistanceCurves, TaskDescription
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.escape import cut, visible
 from whatwhere.records import Missing
+from whatwhere.report.inspection import change_text
 from whatwhere.report.section import Part, Table
 from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
 
@@ -384,13 +384,8 @@ def change_sentence(results: Comparison) -> str:
     for run in sorted(results.runs, key=lambda run: (run.scheme != best, run.seed)):
         tables = results.tables(run)
         if {BEFORE, AFTER} <= tables.keys():
-            before, after = tables[BEFORE], tables[AFTER]
-            share = float(np.linalg.norm(after - before) / (np.linalg.norm(before) or 1.0))
-            ends = f"{decimals(float(before.std()))} to {decimals(float(after.std()))}"
-            return (
-                f"Training moved the standard deviation of the token table from {ends}; the norm of the change E − E0 "
-                f"is {percent(share, 0)} of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
-            )
+            text = change_text(table_change(tables[BEFORE], tables[AFTER]))
+            return f"{text} Measured on {name_text(run.scheme)}, seed {run.seed}."
     return "No trained token table was found in the folder."
 
 

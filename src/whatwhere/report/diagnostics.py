@@ -11,7 +11,7 @@ from whatwhere.analysis.token_diagnostics import Duplicates, Hubs, TokenDiagnost
 from whatwhere.escape import shown_token, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.section import Chart, Part, Section, Series, Table
-from whatwhere.report.text import count, decimals, listed, number
+from whatwhere.report.text import capital, count, decimals, listed, number, percent
 
 _LOWEST, _NAMED = 10, 4
 _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -38,26 +38,36 @@ def diagnostics(findings: TokenDiagnostics) -> Iterator[Part]:
     """Write the suspicious rows as paragraphs and tables, with the evidence."""
     for _, write in _LISTS.values():
         yield from write(findings, EXAMPLES)
-    absent = [_LISTS[name][0] for name in _FAULTS if _count(getattr(findings, name)) == 0]
+    faults = ("duplicates", "zero", "not_finite", "beyond_vocabulary")
+    absent = [_LISTS[name][0] for name in faults if _count(getattr(findings, name)) == 0]
     yield f"No row is {listed(absent, 'or')}." if absent else ""
 
 
 def lists(findings: TokenDiagnostics) -> list[Section]:
-    """Return sections for a page: how many rows each list has, then each list, those with rows first."""
-    counts = {name: _count(found) for name in _LISTS if (found := getattr(findings, name)) is not None}
-    written = {name: "not known" if rows is None else f"{rows:,}" for name, rows in counts.items()}
+    """Return sections for a page: how many rows each list has, then each list with rows, then all others as one."""
+    written = {
+        name: (capital(title), _count(found), [*write(findings, EXAMPLES_ON_PAGE)])
+        for name, (title, write) in _LISTS.items()
+        if (found := getattr(findings, name)) is not None
+    }
+    rows = [
+        (title, "not known" if n is None else f"{n:,}", "" if n is None else percent(n / findings.rows))
+        for title, n, _ in written.values()
+    ]
     caption = f"Suspicious rows among {findings.rows:,}"
-    table = Table(caption, ("list", "rows"), [(_LISTS[name][0], text) for name, text in written.items()], (1,))
-    values = Series("rows", [math.nan if rows is None else float(rows) for rows in counts.values()])
-    ends = (0.0, float(max(rows or 0 for rows in counts.values())))
-    method = "Each list says below how its rows are found."
-    bars = Chart("bars", caption, "rows", "", ends, [values], table, "A row may be in several lists.", method)
-    sections = [Section("counts", "Lists", [bars])]
-    for name in sorted(counts, key=lambda name: not counts[name]):
-        title, write = _LISTS[name]
-        if parts := [*write(findings, EXAMPLES_ON_PAGE)]:
-            sections.append(Section(name, f"{title}: {written[name]}", parts))
-    return sections
+    table = Table(caption, ("list", "rows", "share"), rows, (1, 2))
+    values = Series("rows", [math.nan if n is None else float(n) for _, n, _ in written.values()])
+    note, method = (
+        "A bar is a share of all rows; a row may be in several lists.",
+        "Each list says below how it is found.",
+    )
+    bars = Chart("bars", caption, "rows", "", (0.0, float(findings.rows)), [values], table, note, method)
+    rest = [part for _, n, parts in written.values() if not n for part in parts]
+    return [
+        Section("counts", "Lists", [bars]),
+        *(Section(name, f"{title}: {n:,}", parts) for name, (title, n, parts) in written.items() if n),
+        *([Section("empty", "Lists without rows", rest)] if rest else []),
+    ]
 
 
 def first_sentences(findings: TokenDiagnostics) -> dict[str, str]:
@@ -245,4 +255,3 @@ _LISTS: Mapping[str, tuple[str, Callable[[TokenDiagnostics, int], Iterator[Part]
     "beyond_vocabulary": ("beyond the vocabulary", _beyond),
 }
 """Of each list of the findings its title, and what writes it with so many of its rows."""
-_FAULTS = ("duplicates", "zero", "not_finite", "beyond_vocabulary")

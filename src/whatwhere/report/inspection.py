@@ -14,7 +14,7 @@ from whatwhere.analysis.inspection import SECTIONS, Inspection
 from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.rotary import RotaryReport
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
-from whatwhere.analysis.token_table import OTHER, Histogram, Norms, SizeOfPart, Sizes
+from whatwhere.analysis.token_table import OTHER, Histogram, Norms, SizeOfPart, Sizes, TableChange
 from whatwhere.analysis.token_tables import NGramOccupancy, SiblingTable, SiblingTables
 from whatwhere.escape import shown_token
 from whatwhere.records import Missing
@@ -110,12 +110,22 @@ def sizes(findings: Sizes) -> Iterator[Part]:
     if findings.guessed:
         yield "The token table was found by its number of rows, not by its name."
     yield from described[1:]
-    if findings.initial_scale:
+    if findings.change is not None:
+        yield change_text(findings.change)
+    elif findings.initial_scale:
         yield _initialization(findings.initial_scale)
     total = f"{findings.parameters:,}", "", number(findings.bytes), "", count(findings.tensors, "tensor")
     columns = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
     rows = [*map(_size, findings.parts), ["all", "", "", *total]]
     yield Table("Parameters and bytes by part", columns, rows, (3, 4, 5, 6), shorten="never")
+
+
+def change_text(change: TableChange) -> str:
+    """Return how far training moved a token table, as a sentence."""
+    return (
+        f"Training moved the standard deviation of the token table from {decimals(change.std_before)} to "
+        f"{decimals(change.std_after)}; the norm of the change E − E0 is {percent(change.share, 0)} of that of E0."
+    )
 
 
 def variance(findings: InputVariance) -> Iterator[Part]:
@@ -144,8 +154,9 @@ def norms(findings: Norms) -> Iterator[Part]:
     each = findings.percentiles
     ends = f"{number(each['5'])} and {number(each['95'])}"
     yield f"The median norm is {number(each['50'])}; 90\u00a0% are between {ends}."
-    rows = [["norm", *map(number, each.values())]]
-    yield Table("Percentiles of the norms", ("percentile", *each), rows, range(1, len(each) + 1))
+    rows = [[name, number(norm)] for name, norm in each.items()]
+    bars = [norm / (max(each.values()) or 1.0) for norm in each.values()]
+    yield Table("Percentiles of the norms", ("percentile", "norm"), rows, (1,), bars=bars)
     yield _histogram(findings.histogram, each["50"])
     for name, groups in (("token type", findings.by_type), ("script", findings.by_script)):
         if isinstance(groups, Missing):
@@ -235,11 +246,9 @@ def _tied(findings: Sizes) -> str:
 
 
 def _initialization(scale: InitialScale) -> str:
-    rows = (
-        f"the {scale.rows:,} rows that are most suspected of being under-trained"
-        if scale.under_trained
-        else f"all {scale.rows:,} rows (none is suspected of being under-trained)"
-    )
+    rows = f"all {scale.rows:,} rows (none is suspected of being under-trained)"
+    if scale.under_trained:
+        rows = f"the {scale.rows:,} rows that are most suspected of being under-trained"
     text = f"Initialization: the numbers of {rows} have a standard deviation of {number(scale.std)} about their mean"
     if scale.rule is None or scale.expected_std is None:
         return f"{text} row, which is near no usual initialization; weight decay may have shrunk them."
@@ -262,9 +271,8 @@ def _histogram(histogram: Histogram, median: float) -> Chart:
     title = "Histogram of the norms"
     counts, edges = histogram.counts.tolist(), histogram.edges.tolist()
     few, ends = _merged(counts, edges, _BARS)
-    counts, edges = _merged(
-        counts, edges, math.ceil(2 * sum(counts) ** (1 / 3))
-    )  # Rice's rule: few rows fill their bins
+    bins = math.ceil(2 * sum(counts) ** (1 / 3))  # Rice's rule: few rows fill their bins
+    counts, edges = _merged(counts, edges, bins)
     rows = [[f"{number(low)} to {number(high)}", f"{n:,}"] for n, (low, high) in zip(few, pairwise(ends), strict=True)]
     bars = [n / max(few) for n in few]
     table = Table(title, ("norm", "rows"), rows, (1,), bars=bars, shorten="never")

@@ -92,11 +92,8 @@ def biases(findings: BiasReport) -> Iterator[Part]:
 
 def describe_spectrum(findings: Spectrum) -> str:
     """Return a sentence on how many axes hold the variance, and how alike rows are."""
-    ninety = (
-        ""
-        if findings.axes_for_90 is None
-        else f"{findings.axes_for_90:,} of {findings.dim:,} principal axes hold 90\u00a0% of the variance; "
-    )
+    axes = findings.axes_for_90
+    ninety = "" if axes is None else f"{axes:,} of {findings.dim:,} principal axes hold 90\u00a0% of the variance; "
     sampled = f", from a sample of {findings.rows:,} rows" if findings.sampled else ""
     return capital(
         f"{ninety}the participation ratio is {number(findings.participation_ratio)}; two rows have a mean cosine of "
@@ -171,12 +168,8 @@ def _pair_table(layers: str, group: RotaryLayers) -> Table:
 
 
 def _ranges(findings: BiasReport) -> str:
-    known = [
-        distance
-        for group in findings.groups
-        if not isinstance(group.curves, Missing)
-        for distance in group.curves.past.distance.tolist()
-    ]
+    curves = [group.curves for group in findings.groups if not isinstance(group.curves, Missing)]
+    known = [distance for each in curves for distance in each.past.distance.tolist()]
     if not known:
         return "The bias is not known from a checkpoint alone."
     ends = [distance for distance in known if distance >= 0]

@@ -9,7 +9,7 @@ await used("#/diagnostics?list=unreachable", ".answer", async (page, result) => 
   result.lists = await choice.locator("option").allInnerTexts();
   result.unreachable = await cells();
   await choice.selectOption("under_trained");
-  await page.getByRole("heading", { name: "under-trained" }).waitFor();
+  await page.getByRole("heading", { name: "Under-trained" }).waitFor();
   result.underTrained = await cells();
   result.hash = new URL(page.url()).hash;
   result.csv = await saved(page, list, "CSV");

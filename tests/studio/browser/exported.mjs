@@ -23,6 +23,7 @@ result.refused = await page.locator('[role="alert"]').first().innerText();
 await page.goto(`${file}#/map?token=%23${given.token}`);
 await page.waitForSelector(".chips");
 result.chips = await page.locator(".chips .token").allInnerTexts();
+result.cosines = await page.locator(".chips small").allInnerTexts();
 result.layouts = await page.getByLabel("laid out by").locator("option").allInnerTexts();
 result.violations = await violations(page);
 await page.getByRole("link", { name: "Diagnostics" }).click();

@@ -1,6 +1,6 @@
 // Overview: sentences, tables and figures, live, exported, and without JavaScript.
 import { pathToFileURL } from "node:url";
-import { complaints, given, saved, used, violations, watched } from "./driving.mjs";
+import { complaints, figureOf, given, saved, used, violations, watched } from "./driving.mjs";
 
 async function read(page) {
   await page.waitForSelector("main .answer");
@@ -19,7 +19,7 @@ await used("#/overview?section=positions", ".answer", async (page, result, conte
   result.more = {};
   for (const name of ["Diagnostics", "Positions"]) result.more[name] = await page.locator("main section", { has: page.getByText("More: ") }).getByRole("link", { name, exact: true }).last().getAttribute("href");
   result.card = await page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
-  result.csv = await saved(page, page.locator("figure").first(), "CSV");
+  result.csv = await saved(page, figureOf(page, "Histogram of the norms"), "CSV");
   result.parts = await saved(page, page.getByRole("region", { name: "Sizes" }), "CSV");
 
   const file = String(pathToFileURL(given.file));

@@ -7,13 +7,14 @@ await used("#/positions?rows=64", "figure .heat", async (page, result) => {
   result.figures = await titles();
   result.csv = await saved(page, path, "CSV");
   result.svg = await saved(page, path, "SVG");
+  result.path = await path.locator("figcaption p").innerText();
   result.note = await figureOf(page, "The norm of each").locator("figcaption p").innerText();
 
   // The path is walked by arrow keys; other axes stand in the address.
   await path.getByRole("application").focus();
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("ArrowRight");
-  await page.waitForFunction(() => document.querySelector('[aria-live="polite"]').textContent.startsWith("position 2:"));
+  await page.waitForFunction(() => document.querySelector('[aria-live="polite"]').textContent.startsWith("position 3:"));
   await path.getByLabel("components").selectOption("2,3");
   await page.waitForFunction(() => location.hash.includes("axes"));
   result.address = page.url();

@@ -139,7 +139,9 @@ def _examined(session: Session, found: TokenDiagnostics) -> Findings:
         f"{found.hubs.queries:,} tokens; unreachable by decoding each token behind seven short texts and encoding what "
         "comes out."
     )
-    headline = f"All {count(found.rows, 'row')} of {session.table().name} were examined"
+    said = diagnostics.first_sentences(found)
+    worst = [said[name] for name in ("not_finite", "zero", *_SUSPICIOUS, "beyond_vocabulary") if name in said]
+    headline = worst[0].removesuffix(".") if worst else f"None of {count(found.rows, 'row')} is suspicious"
     spread = Section("spread", "Norms and cosines of all rows", [norms, cosines])
     return Findings(headline, [*_captioned(diagnostics.lists(found)), spread], method)
 

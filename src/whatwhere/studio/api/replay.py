@@ -134,20 +134,21 @@ def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray 
     one = uniform is not None and bool(np.all(np.abs(known - known[:1]) < 1e-6))
     powers = np.abs(back) & (np.abs(back) - 1) == 0
     shown = {each.name: np.array(each.values)[powers] for each in curves}
+    picture = len(back) > 20 and back[0] == 0  # many curves would be a tangle
     return Chart(
-        "lines",
+        "picture" if picture else "lines",
         title,
         "tokens back",
-        "mean weight",
+        "head" if picture else "mean weight",
         back.astype(np.float64).tolist(),
-        curves,
+        curves[: len(heads)] if picture else curves,
         columns(f"{title}: mean weight by tokens back", {"tokens back": back[powers], **shown}),
         note="Only the query of the token whose answer is read is recorded, so each distance has one weight."
         if one
         else "Averaged over all queries with a key at that distance.",
         method="weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the "
-        "run ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger "
-        "for near keys, since early queries have few keys.",
+        "run ended. Distance is counted in tokens, whatever their positions. Uniform attention, dotted beside curves, "
+        "is larger for near keys, since early queries have few keys.",
     )
 
 

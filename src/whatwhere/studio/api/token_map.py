@@ -94,19 +94,20 @@ class TokenFrequencies:
 
 @dataclass(frozen=True)
 class MapNeighbors:
-    """The nearest rows of a token in the full space, nearest first; without cosines on an exported page."""
+    """The nearest rows of a token in the full space, nearest first."""
 
     id: int
     ids: Int[np.ndarray, " k"]
-    cosines: Float[np.ndarray, " k"] | None
+    cosines: Float[np.ndarray, " k"]
 
 
 @dataclass(frozen=True)
 class AllNeighbors:
-    """The ids of tokens, and of the nearest rows of each in the full space."""
+    """The ids of tokens, and of the nearest rows of each in the full space, with their cosines."""
 
     of: Int[np.ndarray, " rows"]
     ids: Integer[np.ndarray, "rows k"]
+    thousandths: Integer[np.ndarray, "rows k"]
 
 
 def begin(session: Session) -> dict[str, str]:
@@ -209,13 +210,11 @@ def near(session: Session, *, token: str, table: str = "input") -> MapNeighbors:
 def neighbors(session: Session, *, table: str = "input") -> AllNeighbors:
     """Return the nearest rows of every token, for an exported page; half a minute for 30,000 tokens."""
     opened = _table(session, table)
-
-    def search() -> Int[np.ndarray, "rows k"]:
-        own, k = np.arange(len(opened.weight))[:, None], neighbors_to_compare(len(opened.weight))
-        return np.asarray(opened.ids[session.search(table).nearest(opened.weight, k, without=own).ids])
-
-    ids = session.once(("all neighbors", table), search)
-    return AllNeighbors(opened.ids, ids.astype(np.uint16) if opened.rows <= 1 << 16 else ids)
+    own, k = np.arange(len(opened.weight))[:, None], neighbors_to_compare(len(opened.weight))
+    nearest = session.search(table).nearest
+    near = session.once(("all neighbors", table), lambda: nearest(opened.weight, k, without=own))
+    ids = opened.ids[near.ids].astype(np.uint16 if opened.rows <= 1 << 16 else np.int64)
+    return AllNeighbors(opened.ids, ids, np.rint(1000 * near.scores).astype(np.int32))
 
 
 def exported(session: Session) -> ExportedView:

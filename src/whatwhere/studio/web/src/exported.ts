@@ -51,12 +51,18 @@ export class ExportedSource implements Source {
   /** Return the true neighbors of a token: those of all are here. */
   async #near({ token, ...settings }: Settings): Promise<MapNeighbors> {
     const names = new Names(await this.query("maps.labels", settings));
-    const { of, ids } = await this.query("maps.neighbors", settings);
+    const { of, ids, thousandths } = await this.query("maps.neighbors", settings);
     const id = names.find(String(token));
     const row = id === null ? -1 : of.values.indexOf(id);
     if (row < 0) throw new Problem(`No token here is ${token}.`);
     const [, k = 0] = ids.shape;
-    return { id: id!, ids: { values: ids.values.slice(k * row, k * row + k), shape: [k] }, cosines: null };
+    const [from, to] = [k * row, k * row + k];
+    const cosines = Float32Array.from(thousandths.values.slice(from, to), (each) => each / 1000);
+    return {
+      id: id!,
+      ids: { values: ids.values.slice(from, to), shape: [k] },
+      cosines: { values: cosines, shape: [k] },
+    };
   }
 
   /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */

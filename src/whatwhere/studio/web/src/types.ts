@@ -5,14 +5,14 @@ import type { Tensor } from "./wire";
 /** Types of answers, by the name of the query or job. */
 export interface Queries {
   "ask.answers": Asked;
-  "biases.shown": BiasFindings;
-  "compare.results": Findings;
   "tokens.find": FirstTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
   "tokens.analogy": AnalogyAnswers;
   "pipeline.walk": TextWalkthrough;
   "pipeline.read": FirstTokens;
+  "biases.shown": BiasFindings;
+  "compare.results": Findings;
   "schemes.list": SchemeList;
   "positions.shown": PositionFindings;
   "training.now": Training;
@@ -350,8 +350,8 @@ export interface Parameter {
 }
 
 /** whatwhere.studio.api.token_map */
-export interface AllNeighbors { of: Tensor; ids: Tensor }
-export interface MapNeighbors { id: number; ids: Tensor; cosines: Tensor | null }
+export interface AllNeighbors { of: Tensor; ids: Tensor; thousandths: Tensor }
+export interface MapNeighbors { id: number; ids: Tensor; cosines: Tensor }
 export interface MapPoints {
   method: "pca" | "tsne" | "umap";
   table: string;

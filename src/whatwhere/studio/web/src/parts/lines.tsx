@@ -25,7 +25,8 @@ const NEAR = 24;
 export function Lines(whole: LinesProps) {
   const { title, x, height = 240 } = whole;
   const [holder, width] = useWidth<HTMLDivElement>();
-  const [hidden, setHidden] = useState(new Set<string>());
+  const own = useState(new Set<string>());
+  const [hidden, setHidden] = whole.hidden ?? own;
   const [part, setPart] = useState<[number, number] | null>(null);
   const [at, setAt] = useState<number | null>(null);
   const [focus, setFocus] = useState(-1);
@@ -118,9 +119,10 @@ export function Lines(whole: LinesProps) {
         </svg>
         {cursor !== null && <Cursor props={props} plot={plot} hidden={hidden} at={cursor} focus={focus} />}
       </div>
-      {(curves.length > 1 || part) && (
+      {((curves.length > 1 && !whole.bare) || part) && (
         <p class="legend">
-          {curves.length > 1 &&
+          {!whole.bare &&
+            curves.length > 1 &&
             curves.map((curve, k) => (
               <button
                 key={curve.name}
@@ -170,25 +172,23 @@ function Cursor({ props, plot, hidden, at, focus }: CursorProps) {
   const right = left > frame.left + frame.width / 2;
   const share = (value: number) => `${(100 * value) / width}%`;
   return (
-    <>
-      <div
-        class="tip"
-        aria-hidden="true"
-        style={right ? { right: share(width - left + 10) } : { left: share(left + 10) }}
-      >
-        <b>
-          {props.xLabel} {formatNumber(props.x[at])}
-        </b>
-        {props.curves.map((curve, k) =>
-          hidden.has(curve.name) ? null : (
-            <span key={curve.name} class={k === focus ? "focus" : undefined}>
-              <i style={{ background: colorOf(curve, k) }} />
-              <bdi>{curve.name}</bdi> <span class="value">{withBand(curve, at)}</span>
-            </span>
-          ),
-        )}
-      </div>
-    </>
+    <div
+      class="tip"
+      aria-hidden="true"
+      style={right ? { right: share(width - left + 10) } : { left: share(left + 10) }}
+    >
+      <b>
+        {props.xLabel} {formatNumber(props.x[at])}
+      </b>
+      {props.curves.map((curve, k) =>
+        hidden.has(curve.name) ? null : (
+          <span key={curve.name} class={k === focus ? "focus" : undefined}>
+            <i style={{ background: colorOf(curve, k) }} />
+            <bdi>{curve.name}</bdi> <span class="value">{withBand(curve, at)}</span>
+          </span>
+        ),
+      )}
+    </div>
   );
 }
 

@@ -46,6 +46,9 @@ export interface LinesProps {
   curves: Curve[];
   xLabel: string;
   yLabel: string;
+  /** What is hidden, where figures share it; of those that share a legend, all but the first are `bare` of it. */
+  hidden?: [Set<string>, (now: Set<string>) => void];
+  bare?: boolean;
   logX?: boolean;
   /** A logarithmic axis cannot show values of 0 or less: pass null for them. */
   logY?: boolean;

@@ -2,6 +2,7 @@
 
 import { upTo } from "../numbers";
 import { type ComponentChildren, Fragment } from "preact";
+import { useState } from "preact/hooks";
 import { visible } from "../escape";
 import { useView } from "../hooks";
 import { writeLink } from "../link";
@@ -59,14 +60,18 @@ export function Sections({ of: { headline, sections }, code, how, open = false, 
 }
 
 function Parts({ section: { parts }, open }: { section: Section; open: boolean }) {
+  const hidden = useState(new Set<string>());
+  const charts = parts.filter((part) => typeof part === "object" && "series" in part) as Chart[];
   return (
     <>
       {parts.map((part, n) => {
         if (typeof part === "string") return <Prose key={n} text={part} />;
         if (!("series" in part)) return <TextTable key={part.caption} table={part} open={open} />;
         const ChartFigure = FIGURES[part.kind];
-        const alone = parts.every((other) => other === part || typeof other === "string" || !("series" in other));
-        return <ChartFigure key={n} chart={part} alone={alone} />;
+        const of = (chart: Chart) => chart.kind + chart.series.map(({ name }) => `\n${name}`).join("");
+        const alike = charts.filter((chart) => of(chart) === of(part));
+        const shared = alike.length > 1 ? { hidden, bare: alike[0] !== part } : {};
+        return <ChartFigure key={n} chart={part} alone={charts.length === 1} shared={shared} />;
       })}
     </>
   );
@@ -116,6 +121,7 @@ function columnsOf(
 
 function TextTable({ table, open }: { table: TableOfText; open: boolean }) {
   const { about } = useView();
+  if (table.bars) return <BarsFigure chart={{ table }} />;
   const caption = visible(table.caption);
   const { length } = table.rows;
   const shown = (
@@ -132,25 +138,24 @@ function TextTable({ table, open }: { table: TableOfText; open: boolean }) {
   );
 }
 
-function BarsFigure({ chart }: { chart: Chart }) {
+/** Bars beside the first numbers of a table, which has their lengths, or those of a chart. */
+function BarsFigure({ chart }: { chart: Pick<Chart, "table"> & Partial<Chart> }) {
   const { about } = useView();
-  const { table, title, series } = chart;
-  const [drawn] = series as [Series];
-  const written = table.columns.indexOf(drawn.name);
+  const { table, title = table.caption, series = table.exact, x = [0, 1], note = "", method = "" } = chart;
   const bars = table.rows.map((row, n) => ({
     name: visible(row[0]!),
-    share: (drawn.values[n] ?? 0) / (chart.x[1] || 1),
+    share: table.bars?.[n] ?? (series[0]!.values[n] ?? 0) / (x[1] || 1),
     color: "c1",
-    text: row[written]!,
+    text: row[table.numeric[0] || 1]!,
   }));
   return (
     <Figure
-      title={title}
-      note={visible(chart.note)}
+      title={visible(title)}
+      note={visible(note)}
       svg={() => barsSvg(title, bars)}
       rows={upTo(table.rows.length)}
       columns={columnsOf(table, about, series)}
-      how={visible(chart.method)}
+      how={visible(method)}
     >
       <Bars bars={bars} />
     </Figure>
@@ -174,7 +179,7 @@ function curveOf({ low, high, look: number, reference, ...series }: Series, n: n
 }
 
 /** A figure of curves; one that is alone in its section is taller. */
-function CurvesFigure({ chart, alone }: { chart: Chart; alone: boolean }) {
+function CurvesFigure({ chart, alone, shared }: { chart: Chart; alone: boolean; shared: Partial<LinesProps> }) {
   const steps = chart.kind === "histogram";
   const curves = chart.series.map(curveOf);
   const readable: Partial<LinesProps> = /bias/i.test(chart.y_label) ? readableBiases(curves) : {};
@@ -187,6 +192,7 @@ function CurvesFigure({ chart, alone }: { chart: Chart; alone: boolean }) {
       xLabel={chart.x_label}
       yLabel={chart.y_label}
       logX={chart.log_x}
+      {...shared}
       height={alone ? 340 : 240}
       steps={steps}
       dots={!steps && chart.x.length <= FEW}
@@ -207,7 +213,7 @@ function PictureFigure({ chart: { series, ...chart } }: { chart: Chart }) {
       cells={{ values, shape: [series.length, values.length / series.length] }}
       xLabel={chart.x_label}
       yLabel={chart.y_label}
-      cell={4}
+      cell={series.length > FEW ? 4 : 24}
       note={visible(chart.note)}
       how={visible(chart.method)}
     />

@@ -124,7 +124,7 @@ function logTicks(low: number, high: number, count: number): number[] {
   const all = inside(powers.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`))));
   if (all.length < 3) return ticks(low, high, count);
   if (all.length <= 1.5 * count) return all;
-  const every = Math.max(1, Math.ceil(powers.length / count));
+  const every = Math.max(1, Math.ceil(powers.length / (1.5 * count)));
   return inside(powers.filter((power) => power % every === 0).map((power) => Number(`1e${power}`)));
 }
 

@@ -86,7 +86,9 @@ export function Ask() {
               <>
                 <Positions asked={asked} text={text} />
                 <Answering asked={asked} runs={runs} shown={shown} text={text} />
-                {shown.answer!.attention.length > 0 && <Heads asked={asked} of={shown} answer={shown.answer!} text={text} />}
+                {shown.answer!.attention.length > 0 && (
+                  <Heads asked={asked} of={shown} answer={shown.answer!} text={text} />
+                )}
               </>
             );
           }}

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { visible } from "../escape";
 import { useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
-import { Choice, type Option } from "../parts/controls";
+import { Choice } from "../parts/controls";
 import { Sections } from "../parts/sections";
 import { Answered, JobAnswer } from "../parts/states";
 import { runCode } from "../python";
@@ -102,7 +102,7 @@ function Examined({ examined }: { examined: Findings }) {
   const [counts, lists] = [examined.sections[0]!, examined.sections.slice(1, -1)];
   const now = lists.find(({ name }) => name === list) ?? lists[0]!;
   // Beside the list: rows of low norm and far from the mean, by which readers judge themselves, and the histograms.
-  const beside = lists.filter((each) => each.name === "far" && each !== now);
+  const beside = lists.filter((each) => /^(far|empty)$/.test(each.name) && each !== now);
   return (
     <Sections
       of={{ ...examined, sections: [counts, now, ...beside, examined.sections.at(-1)!] }}
@@ -110,7 +110,8 @@ function Examined({ examined }: { examined: Findings }) {
       code="whatwhere inspect PATH --sections diagnostics --json"
       how={examined.method}
       after={(section) =>
-        section === counts && (
+        section === counts &&
+        lists.length > 1 && (
           <div class="controls">
             <Choice label="list" name="list" value={now.name} options={lists.map(({ name, title }) => [name, title])} />
           </div>
@@ -142,11 +143,6 @@ function Measured() {
   );
 }
 
-const TABLES: Option[] = [
-  ["input", "the token tables"],
-  ["output", "the output projections"],
-];
-
 function Differences({ other }: { other: string }) {
   const { about, settings } = useView<{ table: string; k: number }>();
   const { table, k } = settings;
@@ -157,7 +153,14 @@ function Differences({ other }: { other: string }) {
         A is <code>{about.path}</code>, B <code>{other}</code>.
       </p>
       <div class="controls">
-        <Choice label="rows of" name="table" options={TABLES} />
+        <Choice
+          label="rows of"
+          name="table"
+          options={[
+            ["input", "the token tables"],
+            ["output", "the output projections"],
+          ]}
+        />
         <Choice label="neighbors" name="k" options={[1, 5, 10, 20, 50]} />
       </div>
       <JobAnswer name="compare.difference" settings={{ table, k }} what="comparing">

@@ -2,7 +2,6 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { visibleToken } from "../escape";
 import { useQuery, useSource, useView, useWithRun } from "../hooks";
 import { type Followed, useJob } from "../jobs";
 import { fixed, whole, upTo } from "../numbers";
@@ -129,7 +128,6 @@ function Filters({ colors, grouped, passed, children }: FiltersProps) {
           size={14}
           value={settings.find}
           spellcheck={false}
-          placeholder="^un*ing$"
           title="a part of the text; ^ is its beginning, $ its end, * anything"
           onInput={(event) => change({ find: event.currentTarget.value }, true)}
         />
@@ -185,10 +183,12 @@ function Drawing({ map, method, job }: { map: MapPoints; method: Method; job: Fo
 }
 
 function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
-  const { about, settings, change } = useView<Choices>();
+  const { settings, change } = useView<Choices>();
   const { color, only, find, token } = settings;
   const [selecting, setSelecting] = useState(false);
   const { named } = map;
+  const { k, queries } = map.kept;
+  const chosenRows = named ? `, rows=[${Array.from(map.ids.values).join(", ")}]` : "";
   const frequencies = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null).answer;
   const near = useQuery("maps.near", token === "" ? null : { token, table: map.table });
   const plane = useMemo(() => new Plane(map), [map]);
@@ -247,8 +247,16 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
           svg={() => scatterSvg(scatter)}
           rows={rows}
           columns={columns}
-          code={codeOf(map)}
-          how={howOf(map)}
+          code={
+            `made = ww.analysis.make_map(ww.read(PATH).array("${map.name}"${chosenRows}), "${map.method}", k=${k})\n` +
+            "made.coordinates, made.kept"
+          }
+          how={[
+            WAYS[map.method],
+            `Kept: the mean over ${whole(queries)} tokens of |N(token in the ${tableName(map.table)}, by cosine) ∩ N(token ` +
+              `on the map)| / ${k}, where N are the ${k} nearest, computed exactly. Points are drawn over each other at ` +
+              "random, so that no group hides another.",
+          ]}
         >
           <Scatter {...scatter} />
         </Figure>
@@ -257,7 +265,7 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
           {near.answer ? (
             <NearOf near={near.answer} plane={plane} names={names} chosen={chosen} joined={joined} />
           ) : (
-            <Invitation examples={about.examples} />
+            <p class="note">Choose a point of the map, or a token: its true neighbors are listed here.</p>
           )}
         </div>
       </div>
@@ -273,25 +281,6 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
         </section>
       )}
     </>
-  );
-}
-
-function Invitation({ examples }: { examples: string[] }) {
-  const { change } = useView();
-  return (
-    <section aria-label="True neighbors">
-      <h2>True neighbors</h2>
-      <p class="note">Choose a point of the map, or a token:</p>
-      <ul class="plain examples">
-        {examples.map((token) => (
-          <li key={token}>
-            <button type="button" onClick={() => change({ token })}>
-              {visibleToken(token)}
-            </button>
-          </li>
-        ))}
-      </ul>
-    </section>
   );
 }
 
@@ -335,21 +324,13 @@ function NearOf({ near, plane, names, chosen, joined }: NearProps) {
           <li key={id}>
             <button type="button" onClick={() => change({ token: `#${id}` })} title={names.line(id)}>
               <TokenLabel word={names.word(id)} text={names.text(id)} />
-              {near.cosines && <small>{fixed(near.cosines.values[n]!, 3)}</small>}
+              <small>{fixed(near.cosines.values[n]!, 3)}</small>
             </button>
           </li>
         ))}
       </ol>
     </section>
   );
-}
-
-function codeOf({ method, name, named, ids, kept: { k } }: ComputedMap): string {
-  const rows = named ? `, rows=[${Array.from(ids.values).join(", ")}]` : "";
-  return [
-    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"${rows}), "${method}", k=${k})`,
-    "made.coordinates, made.kept",
-  ].join("\n");
 }
 
 const WAYS: Record<Method, string> = {
@@ -363,12 +344,3 @@ const WAYS: Record<Method, string> = {
     "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
     "Neighbors stay neighbors; distances between groups mean little.",
 };
-
-function howOf({ method, table, kept: { k, queries } }: ComputedMap): string[] {
-  return [
-    WAYS[method],
-    `Kept: the mean over ${whole(queries)} tokens of |N(token in the ${tableName(table)}, by cosine) ∩ N(token on the ` +
-      `map)| / ${k}, where N are the ${k} nearest, computed exactly. Points are drawn over each other at random, so that ` +
-      "no group hides another.",
-  ];
-}

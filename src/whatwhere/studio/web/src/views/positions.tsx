@@ -189,6 +189,10 @@ export function Similarity({ shown, vectors }: OfVectors) {
   );
 }
 
+function firstOf(positions: number[]): string {
+  return positions.slice(0, 6).join(", ") + (positions.length > 6 ? ", …" : "");
+}
+
 const AXES = ["1,2", "1,3", "2,3"];
 
 export function PathOf({ shown, vectors }: OfVectors) {
@@ -198,14 +202,17 @@ export function PathOf({ shown, vectors }: OfVectors) {
   const coordinate = (row: number, axis: number) => vectors.path.values[row * columns + axis]!;
   const { axes_for_90, participation_ratio } = vectors.spectrum;
   const ninety = axes_for_90 === null ? "" : `; ${axes_for_90} axes explain 90 % of the variance`;
+  const unlike = Array.from(vectors.outliers.values);
+  const left = unlike.length ? ` Not drawn are positions unlike the others: ${firstOf(unlike)}.` : "";
   const props: PathProps = useMemo(() => {
+    const drawn = upTo(rows).filter((row) => !unlike.includes(row));
     const [a, b] = chosen.split(",").map((each) => Number(each) - 1) as [number, number];
     const share = (axis: number) => `${fixed(100 * vectors.variance_explained.values[axis]!, 1)} %`;
     return {
       title: "The path of the positions",
-      x: upTo(rows).map((row) => coordinate(row, a)),
-      y: upTo(rows).map((row) => coordinate(row, b)),
-      name: (row) => `position ${row}`,
+      x: drawn.map((row) => coordinate(row, a)),
+      y: drawn.map((row) => coordinate(row, b)),
+      name: (point) => `position ${drawn[point]}`,
       xLabel: `component ${a + 1}, ${share(a)} of the variance`,
       yLabel: `component ${b + 1}, ${share(b)}`,
     };
@@ -213,7 +220,7 @@ export function PathOf({ shown, vectors }: OfVectors) {
   return (
     <Figure
       title={props.title}
-      note={`The principal axes. The participation ratio is ${formatNumber(participation_ratio)}${ninety}.`}
+      note={`The principal axes. The participation ratio is ${formatNumber(participation_ratio)}${ninety}.${left}`}
       svg={() => pathSvg(props)}
       rows={upTo(rows)}
       columns={[
@@ -275,9 +282,7 @@ export function Norms({ shown, vectors }: OfVectors) {
   const out = Array.from(vectors.outliers.values);
   const ends = vectors.trained < values.length;
   const facts = [
-    out.length
-      ? `${out.length === 1 ? "outlier" : "outliers"}: ${out.slice(0, 6).join(", ")}${out.length > 6 ? ", …" : ""}`
-      : "no position is an outlier",
+    out.length ? `${out.length === 1 ? "outlier" : "outliers"}: ${firstOf(out)}` : "no position is an outlier",
     vectors.shift !== null &&
       `a linear map from row to next row explains ${fixed(100 * vectors.shift, 1)} % of the variance of held-out rows`,
     ends && `rows from ${vectors.trained} on are like no neighbor, and those before are: training seems to end there`,

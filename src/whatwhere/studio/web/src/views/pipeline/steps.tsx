@@ -24,7 +24,7 @@ export function TokensStep({ read }: { read: FirstTokens }) {
       <p class="lead">
         {numbered
           ? "Words are numbered as they come; a word that comes again has the same id."
-          : "An id is the number of a row in the token table: nothing else of the text reaches the model."}
+          : `${asIds ? "There is no tokenizer: these numbers are ids. " : ""}An id is the number of a row in the token table: nothing else of the text reaches the model.`}
       </p>
       <Table
         caption={`The tokens of the text${more}`}
@@ -37,7 +37,7 @@ export function TokensStep({ read }: { read: FirstTokens }) {
             cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n]} />,
           },
           { title: "id", numeric: true, value: (n) => read.ids.values[n], cell: (n) => read.ids.values[n] },
-          { title: "type", value: (n) => read.kinds[n] },
+          ...(asIds ? [] : [{ title: "type", value: (n: number) => read.kinds[n] }]),
         ]}
         saved
       />
@@ -46,7 +46,9 @@ export function TokensStep({ read }: { read: FirstTokens }) {
         text={
           numbered
             ? "Words and runs of other characters, numbered in the order of their first appearance."
-            : "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
+            : asIds
+              ? "Numbers of the text, as they are."
+              : "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
         }
       />
     </>
