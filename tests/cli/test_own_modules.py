@@ -110,7 +110,14 @@ def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Pat
     assert mixed.wheres[0].score.slopes.tolist() == [2.0, 4.0]
     shown = json_of("inspect", tmp_path / "a", "--run", run, "--sections", "positions", *module)
     assert (shown["sources"], "by ALiBi" in shown["positions"]["missing"]) == ({"steep": source}, True)
-    assert "steep(dim, num_heads, max_length" in whatwhere("inspect", tmp_path / "a", "--run", run).out
+    inspected = ("inspect", tmp_path / "a", "--sections", "rotary,biases", "--run")
+    assert "steep(dim, num_heads, max_length" in whatwhere(*inspected, run).out
+    (group,) = json_of(*inspected, run, *module)["biases"]["groups"]
+    assert (group["scheme"], group["layers"], group["curves"]["slopes"]) == ("ALiBi", [0], [1.0, 2.0])
+    assert group["curves"]["past"]["distance"] == [5, 3], "the first distances above ln(100) / slope"
+    said = " ".join(whatwhere(*inspected, "none-0").out.split())
+    assert "adds no bias to its attention scores" in said
+    assert "its angles: whatwhere encode TEXT --from RESULTS --run none-0, or whatwhere studio RESULTS" in said
     encode = ("encode", "Max(1,2)", "--from", tmp_path / "a", "--run", run)
     assert json_of(*encode, *module)["bias"][1] == [-1.0, -2.0]
     ask = ("ask", tmp_path / "a", "Max(1,2)")

@@ -16,14 +16,17 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 import whatwhere as ww
 from whatwhere.comparison import token_text
 from whatwhere.comparison.byte_text import in_memory, open_files
-from whatwhere.comparison.tasks import Text, python_documentation
+from whatwhere.comparison.tasks import Text, TextPrompts, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
+from whatwhere.models.checkpoint.tokenizer_files import tokenizer_of_task
 from whatwhere.report.comparison import sections, summary
 from whatwhere.report.comparison_sentences import scope_sentence
+from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import ask as ask_view
 from whatwhere.studio.session import Session
 from whatwhere.what import text as texts
 
+from ..running import error_of, json_of
 from ..systems import unix
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
@@ -218,6 +221,8 @@ def test_bytes_between_tokens_count(minilm: Path, tmp_path: Path) -> None:
     assert task.tokenized is not None
     per_line = task.tokenized.tokens // 500
     assert task.bytes_per_token(per_line, 40) == pytest.approx(len(content.encode()) / 500 / per_line)
+    opened = tokenizer_of_task({"tokenized": vars(task.tokenized)})
+    assert opened.encode("a cat").ids == TextPrompts(task.tokenized).encode("a cat")[0], "without [CLS] and [SEP]"
 
 
 def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
@@ -259,9 +264,20 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     printed = float(table.rows[0][-1].replace("\u2212", "-"))
     assert printed == pytest.approx(score.median / np.log(2) / size, abs=0.005)
     assert "".join(ww.comparison.ask(results, "the cat").tokens) == "the cat", "not as the vocabulary spells them"
+    session = Session.open(out)
+    for text in ("The cat  sat.", "import os"):  # the tokenizer splits what is no token of the vocabulary
+        ids, run = list(ww.comparison.ask(results, text).ids), session.of_run("none-0")
+        assert ids == texts.load(bpe).encode(text).ids
+        assert json_of("encode", text, "--from", out)["ids"] == ids
+        assert QUERIES["pipeline.read"](run, {"text": text, "tokens": "loaded"}).ids.tolist() == ids
+        assert texts.encode(run.subject.tokenizer, text)[0] == ids, "of the views of tokens and of the map"
+    assert "The tokenizer splits it into 6: 'i' (#" in error_of("neighbors", out, "import")
     bpe.write_text(bpe.read_text() + " ")
     with pytest.raises(ww.errors.TextError, match="has changed since the text was tokenized"):
         ww.comparison.ask(results, "the cat")
+    assert "has changed since the text was tokenized, so a text cannot be read" in error_of(
+        "encode", "a", "--from", out
+    )
 
 
 def test_a_job_carries_the_path_of_its_tokenizer(bpe: Path, cache: Path, tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ class BiasReport:
 
 
 def biases(subject: Subject) -> BiasReport:
-    """Return the biases of each part of a model, by groups of layers."""
+    """Return the biases of each part of a model, by groups of layers; of a run of a comparison, of its first layer."""
+    if subject.checkpoint.format == "run":
+        return BiasReport([_of_run(subject)])
     parts = [subject.description]
     if parts[0].part == "decoder" and subject.checkpoint.config is not None:
         with suppress(SettingError):  # it has no encoder
@@ -132,6 +134,22 @@ def biases(subject: Subject) -> BiasReport:
     return BiasReport(groups)
 
 
+def _of_run(subject: Subject) -> BiasLayers:
+    from whatwhere.where.score_bias import DistanceBias
+
+    loaded, length = subject.run
+    scheme: Any = loaded.where.score
+    if scheme is None:
+        raise Absent(f"the first layer of this run, {loaded.title}, adds no bias to its attention scores")
+    why = "this bias depends on queries and keys" if scheme.by_content else "; ".join(loaded.notes)
+    if not why and not isinstance(scheme, DistanceBias):
+        why = "this bias may depend on more than the distance: whatwhere studio RESULTS shows its matrix"
+    # A table of one's own may end where its positions do.
+    examined = max(length, _FEWEST) if type(scheme).__module__.startswith("whatwhere.") else length
+    curves = Missing(why) if why else _curves(scheme, examined)
+    return BiasLayers(type(scheme).__name__, None, [0], None, curves)
+
+
 def _examined(subject: Subject, description: "Description", plan: "Plan", layers: list[int]) -> list[BiasLayers]:
     name, part = plan.class_name, description.part
     if plan.scheme not in BY_DISTANCE:
@@ -139,8 +157,9 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
         return [BiasLayers(name, part, layers, None, reason)]
     subject.progress(f"examining {name}")
     scheme: Any = plan.build()
+    most = max(description.max_length or 0, _FEWEST)
     if not hasattr(scheme, "weight"):
-        return [BiasLayers(name, part, layers, None, _curves(scheme, description.max_length))]
+        return [BiasLayers(name, part, layers, None, _curves(scheme, most))]
     tables = bias_tables(subject.checkpoint, part, 1 if plan.shared else len(layers))
     if not tables:
         return [BiasLayers(name, part, layers, None, Missing("its learned table is not in the file"))]
@@ -151,22 +170,26 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
         except CheckpointError as problem:
             raise Absent(reason_of(problem)) from None
         own = [layers[n]] if len(tables) > 1 else layers
-        groups.append(BiasLayers(name, part, own, table, _curves(scheme, description.max_length)))
+        groups.append(BiasLayers(name, part, own, table, _curves(scheme, most)))
     return groups
 
 
-def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
-    examined = min(max(max_length or 0, _FEWEST), _MOST)
+def _curves(scheme: Any, examined: int) -> BiasCurves:
+    from whatwhere.where.score.alibi import ALiBi
+    from whatwhere.where.score.t5 import T5
+
+    examined = min(examined, _MOST)
     bias = _biases(scheme, examined)
     future = _biases(scheme, -examined) if getattr(scheme, "bidirectional", False) else None
     if not all(np.isfinite(each).all() for each in (bias, future) if each is not None):
         raise Absent("the bias holds numbers that are not finite")
-    past, endless = effective_range(bias), hasattr(scheme, "max_distance")
+    past, endless = effective_range(bias), isinstance(scheme, T5)
     # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
     far = past.distance
     last = min(2 * scheme.max_distance if endless else int(np.where(far > 0, far, examined).max()), examined - 1)
-    distances = np.unique(np.concatenate([np.arange(9), np.geomspace(8, last, _POINTS).round()])).astype(np.int64)
-    slopes = getattr(scheme, "slopes", None)
+    drawn = np.concatenate([np.arange(9), np.geomspace(8, max(last, 8), _POINTS).round()]).astype(np.int64)
+    distances = np.unique(np.minimum(drawn, examined - 1))
+    slopes = scheme.slopes if isinstance(scheme, ALiBi) else None
     return BiasCurves(
         heads=len(bias),
         examined=examined,

@@ -33,7 +33,7 @@ LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
 NONE_ADDED = "this model adds no position embedding to its token embeddings"
-_SHOWN = "for its angles or biases: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
+_SHOWN = "for its angles: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
 BEFORE = "@0"
 """End of the name of a run's table at step 0."""
 

@@ -160,10 +160,7 @@ def detectable(seeds: int, family: int) -> float | None:
     """Compute the mean difference that a pair shows in four of five comparisons, in standard deviations over seeds.
 
     It is that of normal differences, tested at the level divided by the family: by the power of the t test, or, where
-    all seeds must agree, by the chance that they do. None where the seeds cannot show any.
-
-    Raises:
-        MissingExtra: If SciPy is not installed.
+    all seeds must agree, by the chance that they do. None where the seeds cannot show any. It needs SciPy.
     """
     try:
         from scipy.optimize import brentq

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from whatwhere.comparison.byte_text import ByteText, OnRead, in_memory
 from whatwhere.comparison.results import TokenizedText
-from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, load_tokenizer, shown_tokens
+from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, shown_tokens
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import readable_token
+from whatwhere.models.checkpoint.tokenizer_files import unchanged_tokenizer
 from whatwhere.models.model_text import shown_texts
 from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 from whatwhere.what.text import encode
@@ -430,9 +431,10 @@ class TextPrompts:
     """The task text as its models are asked, without its text: of bytes, or of the tokens of a tokenizer."""
 
     def __init__(self, tokenized: TokenizedText | None = None) -> None:
-        self._tokenizer = None if tokenized is None else load_tokenizer(tokenized)
-        tokens = shown_tokens(tokenized)
-        self.tokens = tokens if tokenized is None else tuple(map(readable_token, tokens, shown_texts(tokens, tokens)))
+        self.tokens, self._tokenizer = shown_tokens(tokenized), None
+        if tokenized is not None:
+            self._tokenizer = unchanged_tokenizer(tokenized.tokenizer, tokenized.tokenizer_sha256)
+            self.tokens = tuple(map(readable_token, self.tokens, shown_texts(self.tokens, self.tokens)))
 
     def token_count(self, length: int) -> int:
         """Return the length, which counts tokens."""

@@ -29,6 +29,7 @@ from whatwhere.comparison.byte_text import ByteText, OnRead, keep_in_file, open_
 from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
+from whatwhere.models.checkpoint.tokenizer_files import unchanged_tokenizer
 from whatwhere.records import Schema, from_json
 from whatwhere.what import text as texts
 
@@ -127,7 +128,7 @@ class TokenText:
             return stop - first
         if self.source is None:
             return None
-        encoder = load_tokenizer(self.about)
+        encoder = unchanged_tokenizer(self.about.tokenizer, self.about.tokenizer_sha256)
         (at, start), ends = self.border, list[int]()
         for part in _byte_ends(encoder, pieces(encoder, _characters(self.source, start=start))):
             ends += [int(part[n - at]) for n in (first - 1, stop - 1) if at <= n < at + len(part)]
@@ -174,22 +175,13 @@ def tokenized(
     return TokenText(stored, about, size, text.sha256, text, kept.border)
 
 
-def load_tokenizer(about: TokenizedText) -> "Tokenizer":
-    """Return the tokenizer of a text, without truncation and padding."""
-    if sha256(texts.read_bytes(about.tokenizer)).hexdigest() != about.tokenizer_sha256:
-        raise TextError(
-            f"{about.tokenizer} has changed since the text was tokenized.\nPut the file back, of SHA-256 "
-            f"{about.tokenizer_sha256}."
-        )
-    return texts.load(about.tokenizer)
-
-
 @lru_cache(maxsize=4)
 def shown_tokens(about: TokenizedText | None) -> tuple[str, ...]:
     """Return the token of each id, up to the greatest; the bytes, where there is no tokenizer."""
     if about is None:
         return BYTES
-    by_id = {number: token for token, number in load_tokenizer(about).get_vocab(with_added_tokens=True).items()}
+    numbers = unchanged_tokenizer(about.tokenizer, about.tokenizer_sha256).get_vocab(with_added_tokens=True)
+    by_id = {number: token for token, number in numbers.items()}
     return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from whatwhere.errors import TextError, TokenError, WhatWhereError
 from whatwhere.escape import byte_alphabet
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import NO_TOKENIZER
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -162,8 +163,10 @@ def reader_of(checkpoint: Checkpoint) -> "Tokenizer | None":
     if checkpoint.tokenizer is not None:
         return checkpoint.tokenizer
     words = checkpoint.words or []
-    if checkpoint.format in ("folder", "safetensors", "configuration") or (
-        checkpoint.format == "gguf" and marking(words) == "bytes"
+    if (
+        checkpoint.format in ("folder", "safetensors", "configuration")
+        or (checkpoint.format == "gguf" and marking(words) == "bytes")
+        or (checkpoint.format in ("results", "run") and checkpoint.why_no_tokenizer != NO_TOKENIZER)
     ):
         return None  # the model's tokenizer, which is not built here, may split what would be looked up whole
     return _of_characters(words) if _are_characters(checkpoint) else _of_words(words)

@@ -273,13 +273,8 @@ class Session:
         return subject
 
     def _tokenizer(self) -> "Tokenizer | None":
-        if self.kind == "fresh":
-            from whatwhere.what.expressions import expression_tokenizer
-
-            return expression_tokenizer()
-        if self.checkpoint.format == "run":
-            return reader_of(self.checkpoint)  # the task's, which no file holds
-        return self.checkpoint.tokenizer
+        of_task = self.checkpoint.format in ("fresh", "run")  # whose tokenizer no file may hold
+        return reader_of(self.checkpoint) if of_task else self.checkpoint.tokenizer
 
 
 def fresh() -> Checkpoint:

@@ -14,7 +14,13 @@ from whatwhere.models.checkpoint.base import ByteRange, Contents, Entry
 from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
 from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header, require_checksum
-from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, printable, tokenizer_in, tokens_in
+from whatwhere.models.checkpoint.tokenizer_files import (
+    MAX_TOKENIZER_BYTES,
+    printable,
+    tokenizer_in,
+    tokenizer_of_task,
+    tokens_in,
+)
 from whatwhere.models.checkpoint.word_vectors import (
     is_binary,
     is_projector,
@@ -244,6 +250,7 @@ def open_results(folder: Path) -> Contents:
         entries,
         words=lambda: tokens,
         metadata=results,
+        tokenizer=lambda: tokenizer_of_task(results.get("task")),
         token_table=next((name for name in entries if name.endswith(f"/{TABLE}")), None),
     )
 

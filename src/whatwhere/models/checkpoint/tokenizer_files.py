@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from io import BytesIO
 from itertools import chain
 from logging import ERROR
@@ -10,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from whatwhere.errors import CheckpointError
+from whatwhere.errors import CheckpointError, TextError
 from whatwhere.escape import quoted, visible
 from whatwhere.models.checkpoint.base import NO_TOKENIZER
 from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, read_json
@@ -52,6 +53,28 @@ def tokenizer_beside(path: Path, words: Sequence[str]) -> "Tokenizer | str":
         return f"the tokenizer in the header of {path.name} is not built, and there is no {TOKENIZER} beside it"
     if any(number >= len(words) or words[number] != token for token, number in built.get_vocab().items()):
         return f"the {TOKENIZER} beside {path.name} has other tokens than its header"
+    return built
+
+
+def unchanged_tokenizer(file: str, digest: str) -> "Tokenizer":
+    """Load the tokenizer of the text of a comparison; TextError where the file is not that of the SHA-256."""
+    from whatwhere.what.text import load, read_bytes
+
+    if sha256(read_bytes(file)).hexdigest() != digest:
+        raise TextError(f"{file} has changed since the text was tokenized.\nPut the file back, of SHA-256 {digest}.")
+    return load(file)
+
+
+def tokenizer_of_task(task: Any) -> "Tokenizer | str":
+    """Load the tokenizer of a comparison's task for texts as it was trained on; or return why there is none."""
+    about = task.get("tokenized") if isinstance(task, dict) else None
+    if not isinstance(about, dict):
+        return NO_TOKENIZER
+    try:
+        built = unchanged_tokenizer(str(about.get("tokenizer")), str(about.get("tokenizer_sha256")))
+    except TextError as problem:
+        return str(problem).splitlines()[0].removesuffix(".")
+    built.post_processor = None  # the tokens that a model puts around texts
     return built
 
 
