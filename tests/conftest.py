@@ -4,6 +4,7 @@ import gc
 import importlib.metadata
 import os
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -41,15 +42,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is marked sampled(n), leave each n-th case; the others are slow."""
-    cases: Counter[str] = Counter()
+    """Of a test that is marked every_nth(n), leave about each n-th case; the others are slow.
+
+    Of several parameters, each value is in a case that is left, unless most cases have a value of their own.
+    """
+    tests: dict[str, list[pytest.Function]] = {}
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker is not None and item.get_closest_marker("slow") is None:
-            name = item.nodeid.partition("[")[0]
-            if cases[name] % marker.args[0]:
-                item.add_marker(pytest.mark.slow)
-            cases[name] += 1
+        if isinstance(item, pytest.Function) and item.get_closest_marker("every_nth"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        few = [case for case in cases if not case.get_closest_marker("slow")]
+        of_case = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in few}
+        times = Counter(name for name, _ in set().union(*of_case.values()))
+        missing = {(name, value) for name, value in set().union(*of_case.values()) if 2 * times[name] <= len(of_case)}
+        for case, values in of_case.items():
+            (every,) = case.iter_markers("every_nth")
+            if zlib.crc32(case.nodeid.encode()) % every.args[0] and not values & missing:
+                case.add_marker(pytest.mark.slow)
+            else:
+                missing -= values
 
 
 def pytest_collection_finish() -> None:

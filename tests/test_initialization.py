@@ -57,7 +57,7 @@ def identity(tmp_path: Any) -> None:
     Folder(tmp_path / "results", TASK, SETTINGS, [Job(scheme, 0, TASK, SETTINGS) for scheme in schemes])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("other", [*DRAWS, "identity"])
 @pytest.mark.parametrize("name", DRAWS)
 def test_the_seed_alone_decides_whatever_another_thread_samples(

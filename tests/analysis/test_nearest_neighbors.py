@@ -79,7 +79,7 @@ def ranking(name: str, metric: Metric, centered: bool) -> list[tuple[np.ndarray,
     return ranked
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("block", [192, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("metric", METRICS)

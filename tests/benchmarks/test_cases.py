@@ -31,7 +31,7 @@ def measured(case: str, number: int, scale: Scale = SCALE) -> dict[str, Measured
     return measure(CASES[case].variants(scale)[number], scale, QUICK, once=True)["rows"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize(("case", "number", "name"), VARIANTS, ids=[f"{case}: {name}" for case, _, name in VARIANTS])
 def test_every_candidate_of_every_variant_does_the_same_work(case: str, number: int, name: str) -> None:
     rows = measured(case, number)

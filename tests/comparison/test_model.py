@@ -122,7 +122,7 @@ def test_the_logits_are_the_equations(scheme: Any, layers: list[str], direction:
     assert expected.std() > 0.1
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize(
     ("scheme", "direction"),
     [(scheme, "decoder") for scheme in SCHEMES] + [(scheme, "encoder") for scheme in BOTH_WAYS],

@@ -34,7 +34,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare(["learned", "alibi"], seeds=[3], out=tmp_path_factory.mktemp("own"), model=Decoder, **SMALL, **CALL)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("scheme", [*catalogue, "rotary/none", "none/rotary", "rotary+alibi", "learned+rotary/t5"])
 def test_a_right_model_passes_with_every_scheme(scheme: str) -> None:
     assert check_model(Decoder, scheme, TASK, SETTINGS).reads == ("dim", "heads", "layers")
@@ -67,7 +67,7 @@ def test_a_faulty_model_is_refused(model: Any, scheme: str, message: str) -> Non
         check_model(model, scheme, TASK, make_settings("expressions", [8]))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model", own_decoder.LEAKING.values(), ids=own_decoder.LEAKING)
 @pytest.mark.parametrize("task", [TASK, Expressions((1, 2)), Text(b"the cat sat on the mat. " * 40, trained=(19,))])
 def test_a_model_that_sees_a_little_of_later_tokens_is_refused(model: Any, task: Any) -> None:

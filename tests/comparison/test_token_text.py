@@ -191,7 +191,7 @@ def test_tokens_are_held_out_and_counted_as_bytes_are(bpe: Path, tmp_path: Path)
     assert (task.measure, len(task.tokens)) == ("nats per token", task.vocab_size)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("length", [16, 100, 301])
 @pytest.mark.parametrize("count", [3, 10_000])
 def test_bits_per_byte_are_of_the_tested_part(

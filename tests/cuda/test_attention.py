@@ -132,7 +132,7 @@ def require_near(results: dict[str, Tensor], wanted: dict[str, Tensor], toleranc
         assert apart <= tolerance * max(float(expected.abs().max()), 0.05), f"{name}: {apart:.1e}"
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients_are_the_formulas(name, small, monkeypatch):
     """In the interpreter in float32, whose rounding hides nothing."""
@@ -145,7 +145,7 @@ def test_outputs_and_gradients_are_the_formulas(name, small, monkeypatch):
     require_near(computed(case, where, given, "flash"), wanted, 2e-5 if dtype == torch.float32 else 0.03)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["T5", "window, first tokens and a sink"])
 def test_sixteen_bits_are_rounded_once(name, dtype, small):

@@ -58,7 +58,7 @@ def tables(*given: object) -> tuple[Tensor, Tensor]:
     return made
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
 @pytest.mark.parametrize("case", CASES)
 def test_tables_have_the_bits_of_the_cpu(case, on_gpu, equal):

@@ -101,7 +101,7 @@ def test_no_step_waits(what, rehearsed):
     assert bool(count.waits) == (what == "float64"), count.waits
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize(
     "how",
     [{}, {"clip": True}, {"lookups": 3}, {"padding_idx": 3}, {"rows": range(8)}],

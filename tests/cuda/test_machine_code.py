@@ -125,7 +125,7 @@ def require_fits(made: Any, folder: Any) -> None:
     assert fixed + made.metadata.shared <= SHARED_MEMORY[capability]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -170,7 +170,7 @@ def of(*names: object, run: Any, slow: bool = False) -> Any:
     return pytest.param(run, id=" ".join(map(str, names)), marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("run", list(variants()))
 def test_every_variant_fits(run, calls, tmp_path):
     """No register is spilled, on either GPU; offsets of numbers have 64 bits, and so has all that they are made of."""

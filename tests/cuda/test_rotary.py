@@ -56,7 +56,7 @@ ROTATIONS = [
 """Shapes, sequences and heads of the tables, and layouts in memory."""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("shape", "rows", "layout"), ROTATIONS, ids=str)
@@ -100,7 +100,7 @@ BOTH = [
 """batch, heads, key heads, tokens; features and pairs; rows and heads of the tables."""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("sizes", "features", "rows"), BOTH, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -128,7 +128,7 @@ def test_queries_and_keys_are_one_launch(dtype, sizes, features, rows, interleav
             equal(one.detach(), other)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_queries_and_keys_of_any_strides(layout, interleaved, target, equal, launches):

@@ -97,7 +97,7 @@ def test_catching_up_with_all_rows(zero_eps, target):
     require_equal(result, given)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("betas", ALL_BETAS)
 def test_skipped_steps_are_those_of_dense_adamw(betas, target):
     """Steps that are left out have no weight; so many steps leave the range of float64 by their decay."""

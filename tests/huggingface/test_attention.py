@@ -116,7 +116,7 @@ GENERATED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("how", GENERATED)
 @pytest.mark.parametrize("name", ["gemma3_text", "llama4_text", "gpt_oss", "t5", "patched t5", "bart"])
 def test_caches_of_generate(name: str, how: str) -> None:

@@ -61,7 +61,7 @@ def same(past: Any, other: Any, allowed: float = 1e-5) -> None:
         torch.testing.assert_close(x, y, rtol=0, atol=allowed * max(1.0, float(y.abs().amax())))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("patched", [False, True], ids=["", "patched"])
 @pytest.mark.parametrize("name", MODELS)
 def test_keys_of_the_first_layer_are_those_of_the_tokens_that_are_left(name: str, patched: bool) -> None:

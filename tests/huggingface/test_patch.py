@@ -84,7 +84,7 @@ def rotary_dtypes(model: nn.Module) -> dict[str, list[torch.dtype]]:
     return found
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("model_type", PATCHED)
 def test_the_same_logits_and_back(model_type: str) -> None:
     model, tokens = made(model_type), ids()

@@ -102,7 +102,7 @@ def test_a_replica_reads_its_own_table() -> None:
     assert attention.compute_bias(3, 3).any()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of BLOOM's GELU
 @pytest.mark.parametrize("model_type", CHOSEN)

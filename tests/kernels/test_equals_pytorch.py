@@ -62,7 +62,7 @@ def arguments() -> Iterator[Any]:
             yield pytest.param(case, dtype, shape, layout, id=f"{name}-{dtype}-{sizes}-{layout}", marks=marks)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @compiled
 @pytest.mark.parametrize(("case", "dtype", "shape", "layout"), list(arguments()))
 @pytest.mark.usefixtures("threads")

@@ -36,7 +36,7 @@ def motion(numbers: np.ndarray, roots: np.ndarray, eps: float) -> np.ndarray:
     return (weights[:, None] / (nodes[:, None] * roots + eps)).sum(0)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("kind", ["constant", "warm-up and cosine", "sampled", "mostly zero", "zero"])
 @pytest.mark.parametrize("betas", ALL_BETAS)
 def test_rules_are_the_sum(betas, kind, either):

@@ -57,7 +57,7 @@ def test_law_1_compiled_model_counts_by_itself(case):
     laws.compiles_at_most_twice(lambda n: (random_ids(2, n, seed=n),), model(case), LENGTHS)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.compile
 @each(slow=varied)
 def test_law_1_a_compiled_layer_takes_positions(case):
@@ -66,7 +66,7 @@ def test_law_1_a_compiled_layer_takes_positions(case):
     )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each()
 @pytest.mark.parametrize("first", [1, 5])
 def test_law_2_decoding(first, case):
@@ -101,7 +101,7 @@ def test_law_2_decoding_on_a_grid(first, case):
     laws.decoding_equals_prefill(model(case), ww.Positions(p.index.flip(0), p.order, None, True, p.max_length), first)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each()
 @pytest.mark.parametrize(
     "p", [ww.Positions.from_mask(LEFT), ww.Positions.packed([2, 6])], ids=["left-padded", "packed"]

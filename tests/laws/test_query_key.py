@@ -49,7 +49,7 @@ def test_law_11_norms_stay(start, case):
     laws.norms_kept(case.build().query_key, p, case.regime)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each(by_position)
 @pytest.mark.parametrize("queries", [ww.positions(3, start=6), ww.positions(9, start=20)], ids=["fewer", "as many"])
 def test_keys_at_other_positions(queries, case):

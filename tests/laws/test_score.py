@@ -25,7 +25,7 @@ def has_table(case):
     return case.row.door == "score" and not case.by_content
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each(lambda case: not case.options)
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("engine", ["sdpa", FLEX])
@@ -33,7 +33,7 @@ def test_law_12_engines(engine, positions, case):
     laws.engines_agree(model(case), POSITIONS[positions], engine)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each(lambda case: not case.causal_only and (not case.options or case.row.causal_only))
 @pytest.mark.parametrize(
     ("engine", "positions"),
@@ -43,7 +43,7 @@ def test_law_12_engines_of_an_encoder(engine, positions, case):
     laws.engines_agree_on_an_encoder(case.build(), POSITIONS[positions], engine)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.compile
 @each(has_table)
 @pytest.mark.parametrize("decoding", [False, True])
@@ -66,7 +66,7 @@ def test_law_12_table_and_score_mod_in_plain_torch(decoding, case):
 
 
 # PyTorch says so of its own doing, when it traces FlexAttention around a tensor that asks for a gradient.
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.compile
 @each(lambda case: case.row.door == "score" and case.row.learned)

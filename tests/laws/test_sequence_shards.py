@@ -47,7 +47,7 @@ def drawn(where: ww.Where) -> ww.Where:
     return where.requires_grad_(False)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each(slow=varied)
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
@@ -71,7 +71,7 @@ def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
             torch.testing.assert_close(in_sequence(parts, slots), whole, rtol=0, atol=1e-5)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @each(slow=varied)
 @pytest.mark.parametrize("sink", [False, True])
 def test_a_remote_block_of_keys_is_the_whole_under_a_mask_or_refused(case: Case, sink: bool) -> None:

@@ -44,7 +44,7 @@ def most_keys(window: ww.Window, p: ww.Positions) -> int:
     return window.size + starts * (window.first + window.chunked) + (2 if p.segment is not None else 0)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @plain
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_law_2_decoding_with_forgetting(window: ww.Window, case: Case) -> None:
@@ -62,7 +62,7 @@ def test_law_2_decoding_with_forgetting(window: ww.Window, case: Case) -> None:
     laws.decoding_with_forgetting_equals_prefill(small, p, first=5, most=most_keys(window, p))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @few
 @pytest.mark.parametrize("window", [w for w in WINDOWS if not w.first] + [ww.Window(1)], ids=str)
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -73,7 +73,7 @@ def test_law_2_decoding_with_forgetting_at_other_positions(positions: str, windo
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @plain
 @pytest.mark.parametrize("window", WINDOWS[:2], ids=str)
 def test_law_3_packed(window: ww.Window, case: Case) -> None:
@@ -86,7 +86,7 @@ def test_law_3_packed_with_other_windows(window: ww.Window, case: Case) -> None:
     laws.packed_equals_separate(model(Windowed(case, window)), (3, 1, 6))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @plain
 def test_law_3_padded(case: Case) -> None:
     between = torch.tensor([[1, 1, 0, 1, 0, 1, 1, 1], [0, 1, 1, 0, 0, 1, 1, 0]], dtype=torch.bool)
@@ -94,7 +94,7 @@ def test_law_3_padded(case: Case) -> None:
     laws.padded_equals_unpadded(model(Windowed(case, WINDOWS[1])), LEFT)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @few
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_law_7_gradients(window: ww.Window, case: Case) -> None:
@@ -103,14 +103,14 @@ def test_law_7_gradients(window: ww.Window, case: Case) -> None:
     laws.gradients_are_right(where, ww.Positions.packed([6, 3]), dim=16)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @plain
 @pytest.mark.parametrize("positions", ["run", "packed"])
 def test_law_12_sdpa(positions: str, case: Case) -> None:
     laws.engines_agree(model(Windowed(case, WINDOWS[0])), POSITIONS[positions](), "sdpa")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.compile
 @few
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -129,7 +129,7 @@ def test_law_1_compiles_at_most_twice(window: ww.Window) -> None:
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @plain
 def test_a_window_and_a_sink_matter(case: Case) -> None:
     p, how = ww.positions(TOKENS), {"regime_length": case.regime}

@@ -53,7 +53,7 @@ def test_a_saved_file_has_the_same_description(model_type: str) -> None:
     assert learned_offset(config.to_dict()) == (description.position_offset if has_table else None)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize(
     "model_type", [name for name, kind in MODEL_TYPES.items() if kind.has_attention and name not in UNSEEN]
 )

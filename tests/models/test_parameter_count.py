@@ -128,7 +128,7 @@ def require_names(model: nn.Module) -> None:
         assert found[1] is (None if head is None else head.weight)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:

@@ -123,7 +123,7 @@ def require_moved(model: nn.Module, folder: Path, first: list[int]) -> tuple[Any
     return after, report, new
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model_type", LEARNED)
 @pytest.mark.parametrize("first", [[0, 3, 2, 4, 1], [1, 0]])
 def test_another_tokenizer_moves_the_position_table(tmp_path: Path, model_type: str, first: list[int]) -> None:

@@ -156,7 +156,7 @@ def test_a_sound_scheme_of_ones_own_passes(name: str) -> None:
     assert {each.law for each in report.findings if each.outcome != "passes"} <= {"compile", *SHIFTED}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @each(slow=varied)
 def test_the_schemes_of_the_catalogue_pass(case: Case) -> None:
     longest = case.row.tested_up_to if case.row.any_length else MAX_LENGTH

@@ -56,7 +56,7 @@ def by_loops(q, k, v, mask, bias=None, scale=None):
     return y
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("positions", POSITIONS)
 @EACH

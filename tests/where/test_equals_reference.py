@@ -383,7 +383,7 @@ for max_norm in (None, 0.5, 4.0, 1000.0):
     )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize(("scheme", "ours", "formula", "shapes", "atol", "rtol", "slack"), CASES)
 def test_it_is_the_reference_forward_and_backward(scheme, ours, formula, shapes, atol, rtol, slack):
     scheme = scheme.double()

@@ -69,7 +69,7 @@ def require_equal(found: dict[str, Tensor | None], wanted: dict[str, Tensor | No
         torch.testing.assert_close(found[name], grad, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_checkpointed_layer_has_the_gradients_of_a_plain_one(name: str, kind: str) -> None:

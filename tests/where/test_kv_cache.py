@@ -119,7 +119,7 @@ OPERATIONS: dict[str, Callable[[ww.KVCache, Raw], tuple[ww.KVCache, Raw, ww.Posi
 """What each leaves: the cache, its text, and where that is."""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @each
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_cache_holds_what_a_forward_pass_puts_there(case: Case, operation: str) -> None:

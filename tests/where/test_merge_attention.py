@@ -93,7 +93,7 @@ def assert_equal(found: list[Tensor], wanted: list[Tensor]) -> None:
         torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-9)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("order", SHARD_ORDERS)
 @pytest.mark.parametrize("name", catalogue)
 def test_every_scheme_in_every_order(name: str, order: ShardOrder) -> None:

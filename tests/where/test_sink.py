@@ -30,7 +30,7 @@ def with_sink(score: ww.ScoreBias | None = None, window: int | None = None, seed
     return where.double()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("score", [None, "alibi", "t5"])
 @pytest.mark.parametrize("positions", POSITIONS)

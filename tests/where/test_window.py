@@ -62,7 +62,7 @@ def formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | float 
     return weights @ v.repeat_interleave(groups, 1)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -88,7 +88,7 @@ LONG_POSITIONS = {
 LONG_WINDOWS = [Window(50), Window(64, chunked=True), Window(40, first=2), Window(50, by="coordinates")]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("window", LONG_WINDOWS, ids=str)
 @pytest.mark.parametrize("positions", LONG_POSITIONS)
@@ -170,7 +170,7 @@ def test_a_window_that_masks_nothing_costs_nothing(monkeypatch: pytest.MonkeyPat
     assert causal == [covered for *_, covered in cases]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w.size < 100], ids=str)
 @pytest.mark.parametrize("positions", [name for name in POSITIONS if name != "sampled"])
 def test_forgotten_keys_are_those_that_no_later_query_sees(positions: str, window: Window) -> None:

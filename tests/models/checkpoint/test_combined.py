@@ -333,7 +333,7 @@ ADAPTERS: list[dict[str, Any]] = [
 FORMS = ("base named", "tables in it", "whole")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize(
     ("settings", "form"),
     [*((one, "base beside it") for one in ADAPTERS), *((one, form) for one in ADAPTERS[::4] for form in FORMS)],

@@ -287,7 +287,7 @@ def test_every_architecture_has_a_case() -> None:
     assert ARCHITECTURES.keys() <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize(
     ("arch", "keys", "model_type", "settings"), CASES, ids=lambda one: one if isinstance(one, str) else ""
 )
@@ -511,7 +511,7 @@ REFUSED: list[tuple[Any, ...]] = [
 """Architecture, its keys, and which is refused, if it is not the last of them."""
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize(
     ("arch", "keys", "name"), [(arch, keys, *(name or list(keys)[-1:])) for arch, keys, *name in REFUSED]
 )

@@ -44,7 +44,7 @@ def slips(name: str) -> Iterator[str]:
     yield name.replace("_", "-")
 
 
-@pytest.mark.sampled(23)
+@pytest.mark.every_nth(23)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None:
     config = json.loads(saved(model_type))
@@ -131,7 +131,7 @@ ROPES: tuple[dict[str, Any], ...] = (
 ROPED = ("rope_parameters", "rope_scaling", "layer_types", "attn_config", "no_rope_layers")
 
 
-@pytest.mark.sampled(23)
+@pytest.mark.every_nth(23)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_only_our_own_errors_come_and_what_is_read_can_be_built(model_type: str) -> None:
     """Seeded: keys are replaced, renamed and taken out, of the model and of its rope parameters."""

@@ -23,7 +23,7 @@ def takes(function: Callable[..., object], arguments: int, settings: Mapping[str
     return True
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("model_type", READ_TYPES)
 def test_a_row_names_functions_and_their_settings(model_type: str) -> None:
     kind = READ_TYPES[model_type]
@@ -53,7 +53,7 @@ def test_the_file_is_as_the_generator_writes_it() -> None:
     assert not {*DATA.types} & {*DATA.unlike}
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("name", ROWS["types"])
 def test_defaults_are_those_of_transformers(name: str) -> None:
     row = deepcopy(ROWS["types"][name])

@@ -88,7 +88,7 @@ def test_plans_name_schemes_of_the_catalogue() -> None:
             assert type(getattr(built, door)) is class_of(name)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_plan_builds_what_it_names(model_type: str) -> None:
     for plan in plans_of(ww.from_huggingface(config_of(model_type))):

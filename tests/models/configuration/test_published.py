@@ -30,7 +30,7 @@ def test_there_are_many_of_many_types() -> None:
     assert len({each.config["model_type"] for each in READ.values()}) >= 60
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("name", sorted(READ.keys() - BY_HAND.keys()))
 def test_files_are_read_as_transformers_builds_their_models(name: str) -> None:
     config = READ[name].config

@@ -76,7 +76,7 @@ def sees_later(model: Any) -> bool:
     return bool((before - after)[:, :-1].abs().max() > 1e-6 * before.abs().max())
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.every_nth(7)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_direction(model_type: str) -> None:
     """`is_causal: false` makes the masks of nearly every type bidirectional, in code that the types share."""

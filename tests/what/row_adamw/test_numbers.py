@@ -16,7 +16,7 @@ from whatwhere.what.row_adamw import table as row_table
 from .race import D, Race, V, batches, sampled, warm_up_and_cosine
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("size", [1e-2, 1e-5, 1e-7, 1e-9])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.95), (0.95, 0.99), (0.0, 0.999)])
 def test_it_is_dense_adamw(betas, size):
