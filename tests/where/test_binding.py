@@ -216,23 +216,3 @@ def test_a_here_does_not_map_the_keys_of_a_cache_again():
         ww.Where(ROTARY).at(step, p.append(step))(q, k, v)
     here = ww.Where(ALIBI).at(step, p.append(step))  # which maps no keys
     assert torch.equal(here(q, k, v), here.attention(q, k, v))
-
-
-GRAPHS = [pytest.param(how, marks=pytest.mark.compile) for how in ("as one graph", "until the graph breaks")]
-
-
-@pytest.mark.parametrize("mapped", ["by another Here", "by a call", *GRAPHS])
-def test_attention_takes_what_the_scheme_mapped_anywhere(mapped):
-    where, (q, k, v) = ww.Where(ww.Rotary(4)), draw((1, 2, 9, 4), (1, 2, 9, 4), (1, 2, 9, 4))
-
-    def attend(q, k, v):
-        here = where.at(9)
-        q, k = where.query_key(q, k) if mapped == "by a call" else where.at(9).query_key(q, k)
-        if "breaks" in mapped:
-            torch._dynamo.graph_break()
-        return here.attention(q, k, v)
-
-    call = torch.compile(attend, backend="eager", fullgraph="one" in mapped) if "graph" in mapped else attend
-    with pytest.raises(ww.errors.SettingError, match=r"Rotary, which maps them(.|\n)*here\(q, k, v\)"):
-        where.at(9).attention(q, k, v)
-    assert torch.equal(call(q, k, v), where.at(9)(q, k, v))

@@ -96,7 +96,6 @@ class QueryKeyMap(OfHeads, ABC):
     """True where the map depends on the length of the sequence; then `bind` gets `lengths`."""
     by_content: ClassVar[bool] = False
     """True for a RotationByContent, which needs increments computed from token vectors; then layers share no tables."""
-    _has_mapped: bool = False  # Here.attention refuses queries and keys before anything was mapped at all
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
@@ -170,7 +169,6 @@ class QueryKeyMap(OfHeads, ABC):
         bound = for_keys = self.bind_among(at_queries, (at_queries, at_keys), regime_length)
         if at_keys is not at_queries:
             for_keys = self.bind_among(at_keys, (at_queries, at_keys), regime_length)
-        self._has_mapped = True
         return self.map_both(q, k, bound, for_keys, in_place)
 
     def _tokens_from_zero(self, q: Tensor, k: Tensor, key_positions: PositionsLike | None) -> int:

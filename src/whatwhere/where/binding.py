@@ -403,8 +403,6 @@ class Here:
         _require_increments(scheme, increments)
         if scheme is None:
             return q, k
-        if torch.compiler.is_compiling() or not scheme._has_mapped:  # attributes of modules are slow to set
-            scheme._has_mapped = True
         cache = self._cache
         queries, keys = cache.queries, cache.keys
         at_keys = keys if k.shape[-2] == keys.tokens else queries
@@ -453,8 +451,7 @@ class Here:
 
         Raises:
             ShapeError: If a tensor or the mask has another number of tokens, sequences, heads or features.
-            SettingError: If the scheme or the engine cannot use the gates or an option; or a scheme maps queries and
-                keys, but has mapped none yet, in any layer.
+            SettingError: If the scheme or the engine cannot use the gates or an option.
             PositionError: If the scheme sums over the keys between query and key, and some of them are missing.
         """
         tensors, scale = self._with_scores(q, k, v, causal, mask, gates, some_keys=False)
@@ -505,12 +502,6 @@ class Here:
             q, k = of_first_region(regions, q, k, v)
         self._require_scores_fit(q, k, v, causal, mask, gates)
         self._require_summed_keys(some_keys)
-        if scheme is not None and not scheme._has_mapped and not torch.compiler.is_compiling():
-            raise SettingError(
-                f"attention got queries and keys, but {type(scheme).__name__}, which maps them, has mapped none yet.\n"
-                "Call here(q, k, v); with a KV cache, q, k = here.query_key(q, k) first. If something else maps them, "
-                "leave this scheme out of the Where."
-            )
         scores = self._cache.scores(self.where.score, self.where.window, q, k, causal, mask, gates)
         if regions is None or (not torch.compiler.is_compiling() and regions.one_region(self.queries)):
             return (q, k, v, scores), self.scale
