@@ -90,7 +90,7 @@ def require_ids(ids: Any, name: str = "ids") -> None:
             f"Pass torch.tensor({name}), with a row for each sequence."
         )
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
+        raise TokenError(f"{name} are whole numbers, but these have dtype {ids.dtype}.\nPass {name}.long().")
 
 
 def as_whole(value: object) -> int | None:

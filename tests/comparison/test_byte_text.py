@@ -148,6 +148,20 @@ def test_of_a_text_that_grows_while_it_is_copied_the_copy_is_the_text_that_was_o
     assert (len(kept), kept.sha256) == (len(whole), text.sha256)
 
 
+def test_another_process_reads_the_whole_text_only_where_the_file_system_shows_a_change(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, read = Text(open_files(files), trained=(16,)), []
+    compute = byte_text._digest
+    monkeypatch.setattr(byte_text, "_digest", lambda *given: read.append(given) or compute(*given))
+    forgotten(monkeypatch)
+    task.check()
+    assert not read
+    os.utime(files[1], ns=(1, 1))
+    task.check()
+    assert read
+
+
 def test_a_long_text_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     with path.open("wb") as opened:

@@ -1,6 +1,7 @@
 """The suite: which experiments run, what is kept, what is done again, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -59,6 +60,23 @@ def test_another_version_is_measured_again(calls, tmp_path):
     path.write_text(json.dumps(sealed(content)))
     suite.run_evidence(tmp_path, "quick")
     assert len(calls) == 2
+
+
+def test_the_time_left_is_scaled_by_what_is_finished(calls, monkeypatch, tmp_path):
+    [evidence] = suite.run_evidence(tmp_path, "quick")
+    now = [0.0]
+    monkeypatch.setattr(suite, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(suite, "_SECONDS", {"quick": {}, "full": {"X1": 600, "X3": 3000}})
+    first, second = (Experiment(id, "", "", lambda bench: []) for id in ("X1", "X3"))
+    left = suite.TimeLeft([first, second], "full")
+    left.begin(first)
+    now[0] += 200
+    assert left.seconds() == 3400
+    left.finish(replace(evidence, seconds=1260.0))
+    assert left.seconds() == pytest.approx(3000 * (60 + 1260) / (60 + 600)), "half as fast as was expected"
+    left.begin(second)
+    now[0] += 10_000
+    assert left.seconds() == 0
 
 
 def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):

@@ -240,6 +240,15 @@ def test_errors_are_those_of_pytorch_only(positions):
         assert errors or (given is ids and p is positions and p is not None)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.usefixtures("our_own_checks")
+def test_a_traced_table_looks_up_other_ids():
+    table, ids = ww.TokenEmbedding(V, 8), torch.randint(0, V, (2, B, T))
+    with torch.no_grad():
+        traced = torch.jit.trace(table, (ids[0],), check_trace=False)
+        assert torch.equal(traced(ids[1]), table(ids[1]))
+
+
 def test_gradients_of_each_sample_by_vmap():
     layer, ids = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T))
     parameters = {name: value.detach() for name, value in layer.named_parameters()}

@@ -101,7 +101,7 @@ def looked_up() -> list[Any]:
         return vocabulary_cross_entropy(shards.readout(torch.zeros(len(targets), DIM)), targets)
 
     errors = [said(shards, wrong) for wrong in (torch.tensor([[5, 97]]), torch.tensor([[-1]]), torch.tensor([0.5]))]
-    errors += [said(loss_at_zero, wrong) for wrong in (torch.tensor([1, 97]), torch.tensor([-1, 1]))]
+    errors += [said(loss_at_zero, wrong) for wrong in (torch.tensor([1, 97]), torch.tensor([1.5, 1]))]
     changed = torch.distributed.get_rank()
     for unlike in (torch.tensor([1, 2 + changed]), torch.tensor([1 + changed, 2 - changed]), torch.ones(1 + changed)):
         errors += [said(compute, unlike.long()) for compute in (shards, loss_at_zero)]
@@ -122,6 +122,7 @@ def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_
         assert all("targets differ among the processes" in error for error in errors[6::2])
         assert "id 97 at (0, 1) is outside" in errors[0]
         assert "target 97 at (1,) is outside" in errors[3]
+        assert "targets are whole numbers, but these have dtype torch.float32" in errors[4]
     assert results[0][1] == results[1][1]
 
 

@@ -230,7 +230,8 @@ def vocabulary_cross_entropy(
     Raises:
         SettingError: If the logits are not sharded by tokens, or the reduction is unknown.
         ShapeError: If there is not one target for each.
-        TokenError: If a target is outside the vocabulary, or targets differ from those of another process.
+        TokenError: If a target is no whole number or outside the vocabulary, or targets differ from those of another
+            process.
     """
     if not isinstance(logits, DTensor) or logits.placements != (Shard(logits.dim() - 1),):
         raise SettingError(
@@ -238,6 +239,7 @@ def vocabulary_cross_entropy(
             f"them, but got a {type(logits).__name__}.\nOf whole logits, use torch.nn.functional.cross_entropy."
         )
     require_choice("vocabulary_cross_entropy", "reduction", reduction, ("mean", "sum"))
+    require_ids(targets, "targets")
     if targets.shape != logits.shape[:-1]:
         raise ShapeError(
             f"logits of shape {tuple(logits.shape)} need targets of shape {tuple(logits.shape[:-1])}, but got "

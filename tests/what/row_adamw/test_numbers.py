@@ -69,6 +69,23 @@ def test_gradients_of_several_lookups_and_backward_passes_are_summed(dtype):
     assert table.weight.grad.to_dense()[2:6, 0].tolist() == [0, 6, 4, 0]
 
 
+def test_three_lookups_of_float16_are_rounded_once():
+    table, upstream = TokenEmbedding(V, D, dtype=torch.float16), sampled(3, D).half()
+    RowAdamW(table)
+    sum((table(torch.tensor(3)) * each).sum() for each in upstream).backward()
+    row, exact = table.weight.grad.to_dense()[3], upstream.double().sum(0).half()
+    assert torch.equal(row, exact)
+    assert not torch.equal(upstream[0] + upstream[1] + upstream[2], exact)
+
+
+def test_a_factor_of_a_gradient_of_float16_is_not_dropped():
+    table = TokenEmbedding(V, D, dtype=torch.float16)
+    RowAdamW(table)
+    table(torch.tensor([3])).sum().backward()
+    with pytest.raises(NotImplementedError, match="Half"):
+        torch.add(table.weight.grad, table.weight.grad, alpha=3)
+
+
 def test_values_written_to_a_table_of_sixteen_bits_are_kept():
     table = TokenEmbedding.from_weight(sampled(V, D).bfloat16())
     optimizer = RowAdamW(table, lr=1e-6, weight_decay=0.0)

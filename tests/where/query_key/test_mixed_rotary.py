@@ -4,10 +4,19 @@ import numpy as np
 import torch
 
 import whatwhere as ww
-from tests.samples import draw
+from tests.samples import draw, draw_float64
 
 AT = np.array([[0, 1, 3, 40], [2, 0, 3, 7]])
 P = ww.Positions.from_coordinates(torch.tensor(AT)[:, None])
+
+
+def test_axial_frequencies_are_a_special_case():
+    axial, mixed = ww.AxialRotary(8, theta=100.0), ww.MixedRotary(8, dtype=torch.float64)
+    with torch.no_grad():
+        rows, columns = axial.inverse_frequencies.unflatten(0, (2, 2))
+        mixed.weight.copy_(torch.stack([torch.cat([rows, 0 * rows]), torch.cat([0 * rows, columns])])[:, None])
+    q = draw_float64(1, 2, 4, 8)
+    torch.testing.assert_close(mixed(q, q, P)[0].detach(), axial(q, q, P)[0], rtol=0, atol=1e-6)
 
 
 def test_it_starts_in_two_directions_at_a_right_angle():

@@ -54,6 +54,13 @@ def test_no_step_leads_out_of_the_range(kind):
     assert all(bool(free.grad.isfinite().all()) for free in (scheme.free_p, scheme.free_a))
 
 
+def test_a_bias_of_the_power_is_that_of_the_formula():
+    scheme = ww.KERPLE(2, "power", dtype=torch.float64)
+    scheme.assign(p=torch.tensor([0.5, 1.5]), a=torch.tensor([3.0, 2.0]))
+    table = scheme(ww.positions(1, start=16), ww.positions(1)).flatten()
+    assert table.tolist() == pytest.approx([-3 * 4, -2 * 64], rel=1e-6)
+
+
 def test_the_power_has_a_gradient_at_distance_zero():
     scheme = ww.KERPLE(2, "power")
     scheme(ww.positions(4)).sum().backward()

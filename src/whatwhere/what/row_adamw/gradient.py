@@ -81,20 +81,28 @@ def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size, r
     return gradient
 
 
+# Private: without it gradients of float16 are those of PyTorch, which refuses to add them.
+_without_dispatch = getattr(torch._C, "_DisableTorchDispatch", None)
+
+
 class _HalfGradient(Tensor):
-    """A sparse gradient of float16: PyTorch adds no two of them on a CPU, as of several lookups or backward passes."""
+    """A sparse gradient of float16: PyTorch adds no two of them on a CPU, as of several lookups or backward passes.
+
+    The lookups of one backward pass are summed in float32 and rounded once, a dense gradient at each addition.
+    """
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        with torch._C._DisableTorchDispatch():
-            adds = function in (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
+        assert _without_dispatch is not None
+        with _without_dispatch():
+            adds = function in (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor) and not kwargs  # no alpha
             if not adds or not all(isinstance(each, Tensor) and each.is_sparse for each in args):
                 return function(*args, **kwargs or {})
             a, b = args
             rows, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
-            total = torch.sparse_coo_tensor(rows, values, a.shape, check_invariants=False)  # coalesced in float32
+            total = torch.sparse_coo_tensor(rows, values, a.shape, check_invariants=False)
             return a.copy_(total) if function is torch.ops.aten.add_.Tensor else Tensor._make_subclass(cls, total)
 
 
@@ -149,7 +157,7 @@ class _RowLookup(torch.autograd.Function):
         values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots, padding_idx)
         rows = slots.rows + ctx.first if ctx.first else slots.rows
         gradient: Tensor = by_row(rows, values, ctx.shape, slots.starts is None)
-        if values.dtype == torch.float16 and values.device.type == "cpu":
+        if values.dtype == torch.float16 and values.device.type == "cpu" and _without_dispatch is not None:
             gradient = Tensor._make_subclass(_HalfGradient, gradient)
         return gradient, None, None, None, None
 
