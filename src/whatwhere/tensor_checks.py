@@ -72,6 +72,14 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
     )
 
 
+def require_tensors(**given: object) -> None:
+    """Raise SettingError unless arguments are tensors, or what torch.fx traces with."""
+    for name, x in given.items():
+        if not hasattr(x, "is_floating_point"):
+            way = f"torch.from_numpy({name})" if hasattr(x, "__array__") else f"torch.tensor({name})"
+            raise SettingError(f"{name} is of type {type(x).__name__}, but a tensor is needed.\nPass {way}.")
+
+
 def require_floating(owner: str, **tensors: Tensor) -> None:
     """Raise ShapeError unless every tensor is floating-point: into integers, results would be truncated silently."""
     for name, x in tensors.items():

@@ -62,7 +62,7 @@ def flex(monkeypatch) -> Flex:
     monkeypatch.setattr(module, "_MIN_BLOCKWISE", TOKENS)
     monkeypatch.setattr(module, "_MIN_ROWS_ON_GPU", TOKENS // 2)
     monkeypatch.setattr(module, "_CHUNK", 7 * TOKENS * HEADS)
-    monkeypatch.setattr(module, "_use_blockwise", lambda *given: False)  # it is for the CPU
+    monkeypatch.setattr(module, "_for_cpu", lambda *given: False)  # it is for the CPU
     monkeypatch.setattr(gpu_attention, "attend", made)
     monkeypatch.setattr(gpu_attention, "_refused", set())
     monkeypatch.setattr(pass_cache.PassCache, "added", refuse)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 import whatwhere as ww
 from tests.refusals import require_refused, short_refusals
+from whatwhere.where.score_bias import DistanceBias
 
 NAMES = {name: getattr(ww, name) for name in ww.__all__ if name not in ("compare", "similarity")}
 
@@ -49,7 +50,19 @@ class Unscaled(ww.QueryKeyMap):
         return k
 
 
-HELPERS = [q, bind, attend, turned, Unscaled]
+class OfDistance(DistanceBias):
+    """A bias whose author forgot something."""
+
+    def __init__(self, curve=None, begun=True, **sizes):
+        if begun:
+            super().__init__()
+        vars(self).update(sizes, made=curve)
+
+    def curve(self, device):
+        return self.made
+
+
+HELPERS = [q, bind, attend, turned, Unscaled, OfDistance]
 NAMES |= {"torch": torch, "bind_layers": ww.bind, **{helper.__name__: helper for helper in HELPERS}}
 REFUSALS = """
 # The input door
@@ -147,6 +160,13 @@ Where(Unscaled(4), CoPE(4, 2, 3)) ->
     SettingError: the two schemes need different softmax scales, [0.5, 1.0], but attention has one. … Choose one
 Where(Unscaled(4), scale=2.0) -> SettingError: the scheme and scale= need different softmax scales, [1.0, 2.0]
 Where(scale=0.0) -> SettingError: scale=0.0
+Where(OfDistance()) -> SettingError: the __init__ of OfDistance does not set self.num_heads
+Where(OfDistance(begun=False, num_heads=2)) -> SettingError: does not begin with super().__init__()
+attend(OfDistance(torch.ones(3), num_heads=2), q(3)) -> SettingError: returned a Tensor, but needs a function of head
+attend(Rotary(8), q(3).numpy(), mapped=True) -> SettingError: q is of type ndarray … Pass torch.from_numpy(q)
+attend(None, q(3).numpy()) -> SettingError: q is of type ndarray
+Rotary(8)(q(3), [1.0]) -> SettingError: k is of type list … Pass torch.tensor(k)
+Where().at(3).input(q(3)[0].numpy()) -> SettingError: x is of type ndarray
 SelfExtend(PoPE(8, 2), 4, 2) -> DoorError: such as Rotary(head_dim=64), but got PoPE
 DualChunk(Rotary, 4, 5) -> DoorError: but got the class Rotary
 DualChunk(Rotary(8), chunk_size=6, max_distance=5) -> ShapeError: max_distance needs to be at least chunk_size

@@ -275,7 +275,7 @@ def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _R
     """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
     anything = scores.element is not None or scores.allowed is not None or how.sink is not None
     blockwise = anything and scores.blocks is not None and not how.dropout and how.softcap is None
-    if blockwise and scores.blocks is not None and _use_blockwise(q, k, v):
+    if blockwise and scores.blocks is not None and q.shape[2] >= _MIN_BLOCKWISE and _for_cpu(q, k, v):
         bias = scores.blocks()
         if bias is not None and bias.serves(q.dtype):
             scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
@@ -291,7 +291,7 @@ def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _R
 
 def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How) -> _Results:
     fixed = added is None or not added.requires_grad
-    if how.softcap is not None or (how.lse and not (fixed and _has_lse(q, k, v) and not how.dropout)):
+    if how.softcap is not None or (how.lse and not (fixed and _for_cpu(q, k, v) and not how.dropout)):
         return _by_formula(q, k, v, added, how)
     if how.lse:
         scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
@@ -303,8 +303,8 @@ def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
     return (F.scaled_dot_product_attention(q, k, v, added, how.dropout, scale=how.scale, enable_gqa=grouped),)
 
 
-def _has_lse(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether PyTorch's kernel for these tensors returns the logarithms, and we may call it."""
+def _for_cpu(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether kernels of the CPU serve these: ours by blocks, and PyTorch's that returns the logarithms."""
     some = 0 not in (*q.shape, *k.shape)  # of no queries it divides by 0, which ends the process
     return some and q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled() and _is_eager(q, k, v)
 
@@ -348,11 +348,6 @@ def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and forward_ad._current_level < 0
         and all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
     )
-
-
-def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    served = q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled()
-    return served and _is_eager(q, k, v) and q.shape[2] >= _MIN_BLOCKWISE
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:

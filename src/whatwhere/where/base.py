@@ -20,7 +20,14 @@ from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, require_one_numbering
-from whatwhere.tensor_checks import readable, require_device, require_floating, require_generator, require_range
+from whatwhere.tensor_checks import (
+    readable,
+    require_device,
+    require_floating,
+    require_generator,
+    require_range,
+    require_tensors,
+)
 from whatwhere.where.head_shards import OfHeads, WithSettings
 
 Bound = tuple[Tensor, ...]
@@ -127,7 +134,10 @@ class QueryKeyMap(OfHeads, ABC):
         Raises:
             SettingError: If the map cannot: it does not override this.
         """
-        raise _without_rerotate(self)
+        raise SettingError(
+            f"{type(self).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
+            "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
+        )
 
     def forward(
         self,
@@ -161,6 +171,7 @@ class QueryKeyMap(OfHeads, ABC):
                 numbers of queries and of keys.
             SettingError: If in_place=True, but the map cannot work in place.
         """
+        require_tensors(q=q, k=k)
         if positions is None:
             positions = self._tokens_from_zero(q, k, key_positions)
         at_queries, at_keys = of_queries_and_keys(positions, key_positions, q.device)
@@ -273,13 +284,6 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
-
-
-def _without_rerotate(scheme: QueryKeyMap) -> SettingError:
-    return SettingError(
-        f"{type(scheme).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
-        "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
-    )
 
 
 class NormalInit(nn.Module):

@@ -17,7 +17,7 @@ from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position.positions import Positions, PositionsLike, is_number
-from whatwhere.tensor_checks import as_whole, require_device, require_floating
+from whatwhere.tensor_checks import as_whole, require_device, require_floating, require_tensors
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import (
     Engine,
@@ -41,10 +41,10 @@ from whatwhere.where.window import Window, as_window
 
 Scheme = InputEncoding | QueryKeyMap | ScoreBias
 
-_DOORS: dict[str, tuple[type, str]] = {
-    "input": (InputEncoding, "is added to the token vectors"),
-    "query_key": (QueryKeyMap, "acts on queries and keys"),
-    "score": (ScoreBias, "is added to the scores"),
+_DOORS: dict[str, tuple[type, str, str]] = {
+    "input": (InputEncoding, "is added to the token vectors", "dim"),
+    "query_key": (QueryKeyMap, "acts on queries and keys", "head_dim"),
+    "score": (ScoreBias, "is added to the scores", "num_heads"),
 }
 
 
@@ -99,8 +99,6 @@ class Where(nn.Module):
     ) -> None:
         super().__init__()
         at_doors: dict[str, Any] = {"input": input, "query_key": query_key, "score": score}
-        for door, scheme in at_doors.items():
-            require_door("Where", door, scheme)
         for scheme in schemes:
             door = _door_of(scheme)
             if at_doors[door] is not None:
@@ -110,6 +108,8 @@ class Where(nn.Module):
                     "Leave one out; layers may have different ones: bind([Where(...), Where(...)], positions)."
                 )
             at_doors[door] = scheme
+        for door, scheme in at_doors.items():
+            require_door("Where", door, scheme)
         self.input: InputEncoding | None = at_doors["input"]
         self.query_key: QueryKeyMap | None = at_doors["query_key"]
         self.score: ScoreBias | None = at_doors["score"]
@@ -308,7 +308,7 @@ class Here:
             TokenError: If an id is outside the table.
             ShapeError: If ids have another number of tokens or sequences.
         """
-        bare = _is_bare_table(tokens)
+        bare = type(tokens) is TokenEmbedding and tokens.keeper is None and _is_bare(tokens)  # a lookup and no more
         scheme = self.where.input
         if bare and scheme is not None:
             rows = (scheme.rows(self.queries) if _is_bare(scheme) else None) or Rows(self._cache.encoding(scheme))
@@ -319,6 +319,7 @@ class Here:
 
     def _plus_position(self, x: Tensor, own: bool) -> Tensor:
         scheme = self.where.input
+        require_tensors(x=x)
         if x.dim() != 3 or x.shape[1] != self.queries.tokens:
             raise ShapeError(
                 f"the token vectors have shape {tuple(x.shape)}, but the positions are for (batch, "
@@ -400,6 +401,7 @@ class Here:
                 none are needed.
         """
         scheme = self.where.query_key
+        require_tensors(q=q, k=k)
         _require_increments(scheme, increments)
         if scheme is None:
             return q, k
@@ -492,6 +494,7 @@ class Here:
         some_keys: bool,
     ) -> tuple[tuple[Tensor, Tensor, Tensor, Scores], float | None]:
         """Return queries, keys and values with their bias and mask, as an engine takes them, and the softmax scale."""
+        require_tensors(q=q, k=k, v=v)
         self._require_bound(q, k)
         scheme = self.where.query_key
         if scheme is not None and scheme.by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
@@ -678,11 +681,16 @@ def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | No
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:
-    """Check that a scheme belongs to a door; None passes."""
-    kind, action = _DOORS[door]
+    """Check that a scheme belongs to a door, and is a module that has its size; None passes."""
+    kind, action, size = _DOORS[door]
     if scheme is None or isinstance(scheme, kind):
+        missing = "" if scheme is None or hasattr(scheme, size) else f"set self.{size}"
+        if scheme is not None and "_modules" not in vars(scheme):
+            missing = "begin with super().__init__()"
+        if missing:
+            raise SettingError(f"the __init__ of {type(scheme).__name__} does not {missing}.\nWrite that there.")
         return
-    for other, (other_kind, other_action) in _DOORS.items():
+    for other, (other_kind, other_action, _) in _DOORS.items():
         if isinstance(scheme, other_kind):
             raise DoorError(
                 f"{owner}({door}=...) {action}, but {type(scheme).__name__} {other_action}.\n"
@@ -716,7 +724,7 @@ def _require_increments(scheme: QueryKeyMap | None, increments: Tensor | None) -
 
 def _door_of(scheme: object) -> str:
     """Return the door of a scheme, or raise DoorError unless it has just one."""
-    doors = [door for door, (kind, _) in _DOORS.items() if isinstance(scheme, kind)]
+    doors = [door for door, (kind, *_) in _DOORS.items() if isinstance(scheme, kind)]
     if len(doors) > 1:
         raise DoorError(
             f"Where got {type(scheme).__name__}, a scheme of several doors: {', '.join(doors)}.\n"
@@ -740,11 +748,6 @@ def _described(given: object) -> str:
     if isinstance(given, nn.Embedding):
         return f"an Embedding.\nLearned positions are Learned({given.embedding_dim}, {given.num_embeddings})."
     return f"{_article(type(given))}.\nMake it a subclass of InputEncoding, QueryKeyMap or ScoreBias."
-
-
-def _is_bare_table(tokens: nn.Module) -> bool:
-    """Return whether a call of the table is a lookup of its rows and nothing else."""
-    return type(tokens) is TokenEmbedding and tokens.keeper is None and _is_bare(tokens)
 
 
 def _is_bare(module: nn.Module) -> bool:

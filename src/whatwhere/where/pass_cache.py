@@ -65,7 +65,7 @@ class PassCache:
             if window is None:
                 return rule
             within = window.allowed(self.queries, self.keys)
-            return within if rule is None else _both_allow(rule, within)
+            return within if rule is None else lambda b, h, i, j: rule(b, h, i, j) & within(b, h, i, j)
 
         return self._once(("allowed", causal, window), compute)
 
@@ -288,11 +288,6 @@ def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     if first is None or second is None:
         return second if first is None else first
     return first & second
-
-
-def _both_allow(first: Allowed, second: Allowed) -> Allowed:
-    """Return the mask of the pairs that two formulas allow."""
-    return lambda b, h, i, j: first(b, h, i, j) & second(b, h, i, j)
 
 
 def _both_rules(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:

@@ -180,20 +180,28 @@ class DistanceBias(ScoreBias, ABC):
         """Return one value for each distance, shared by all pairs at that distance."""
         heads = torch.arange(self.num_heads, device=positions.device)[:, None]
         distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
-        return toeplitz(self.curve(positions.device)(heads, distances), causal, size)
+        return toeplitz(self._curve(positions.device)(heads, distances), causal, size)
 
     def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
         """Return one number for each distance."""
         if most is None:
             return None
         heads, rows = (torch.arange(n, device=device) for n in (self.num_heads, 2 * most + 1))
-        return ByDistance("rows", self.curve(device)(heads[:, None], rows - most), rows, -most)
+        return ByDistance("rows", self._curve(device)(heads[:, None], rows - most), rows, -most)
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
         require_known(self, content)
-        distance, curve = distances(type(self).__name__, queries, keys), self.curve(queries.device)
+        distance, curve = distances(type(self).__name__, queries, keys), self._curve(queries.device)
         return lambda b, h, i, j: curve(h, distance(b, i, j))
+
+    def _curve(self, device: torch.device) -> Curve:
+        if callable(curve := self.curve(device)):
+            return curve
+        raise SettingError(
+            f"{type(self).__name__}.curve returned a {type(curve).__name__}, but needs a function of head and distance."
+            "\nReturn lambda head, distance: ..., of integer tensors that broadcast."
+        )
 
 
 def tabulate(

@@ -91,7 +91,9 @@ class YaRN(Scaling):
             raise SettingError(
                 f"YaRN got theta={theta}, but needs a value above 1: the pairs must have different frequencies."
             )
-        low, high = (self._pair_with(n, dim, theta) for n in (self.beta_fast, self.beta_slow))
+        low, high = (
+            dim * log(self.original_length / (n * 2 * pi)) / (2 * log(theta)) for n in (self.beta_fast, self.beta_slow)
+        )
         if self.truncate:
             low, high = floor(low), ceil(high)
         low, high = max(low, 0), min(high, dim - 1)
@@ -113,6 +115,3 @@ class YaRN(Scaling):
 
     def _magnitude(self, mscale: float) -> float:
         return 1.0 if self.factor <= 1 else 0.1 * mscale * log(self.factor) + 1.0
-
-    def _pair_with(self, rotations: float, dim: int, theta: float) -> float:
-        return dim * log(self.original_length / (rotations * 2 * pi)) / (2 * log(theta))
