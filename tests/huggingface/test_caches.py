@@ -307,7 +307,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
         lambda: ww.caches.of(read(made("gpt2"), tokens())[0], made("gpt2")).crop(-2).shift(1),
     ),
     "crop": (
-        PositionError, "needs a number of the 9 slots",
+        PositionError, "the text has 9 tokens",
         lambda: ww.caches.of(read(made("llama"), tokens())[0], made("llama")).crop(10),
     ),
     "room": (

@@ -204,6 +204,24 @@ def test_a_step_writes_into_room_that_is_there() -> None:
     close(cache, text, ww.positions(T))
     put(cache, raw(1, seed=9))  # beyond the capacity
     assert cache.tokens == T + 1
+    address = cache.k.data_ptr()
+    assert {cache.fork().tokens, cache[:].tokens, where.cache().paste(cache).tokens} == {T + 1}
+    put(cache, raw(1, seed=9))  # what was read of it are copies
+    assert cache.k.data_ptr() == address
+
+
+@pytest.mark.parametrize("move", ["shift", "paste", "regime"])
+def test_sequences_of_the_same_positions_move_by_tables_of_one_row(move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rope, text, shapes = ww.Rotary(HEAD_DIM, scaling=ww.scaling.DynamicNTK(2.0, 8)), raw(4), []
+    cache, other, rerotate = filled(ww.Where(rope), text), filled(ww.Where(rope), text), rope.rerotate
+
+    def spy(k: Tensor, *bounds: Any) -> Tensor:
+        shapes.extend(table.shape for bound in bounds for table in bound)
+        return rerotate(k, *bounds)
+
+    monkeypatch.setattr(rope, "rerotate", spy)
+    cache.paste(other) if move == "paste" else getattr(cache, move)(40)
+    assert {shape[0] for shape in shapes} == {1}
 
 
 OTHERS: dict[str, Callable[[ww.KVCache], ww.KVCache]] = {
@@ -646,8 +664,10 @@ def test_positions_that_do_not_count_on_are_the_callers() -> None:
     p = ww.Positions.randomized(6, 50, generator=torch.Generator().manual_seed(0))
     cache = filled(where, text, p).forget()
     assert cache.tokens == 2
-    with pytest.raises(PositionError, match="do not count on by 1"):
-        cache.next()
+    other = filled(where, text).forget()
+    for unknown in (cache, other.paste(cache, at=60)):
+        with pytest.raises(PositionError, match="do not count on by 1"):
+            unknown.next()
 
 
 def test_nothing_has_changed_where_a_map_cannot_move() -> None:

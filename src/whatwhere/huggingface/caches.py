@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64, Integer
 from torch import Tensor, nn
 
-from whatwhere.errors import CheckpointError, SettingError, ShapeError
+from whatwhere.errors import CheckpointError, PositionError, SettingError, ShapeError
 from whatwhere.huggingface.replacements import RotaryTables
 from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.position.positions import Positions
@@ -62,8 +62,10 @@ class ModelCache:
 
     def crop(self, n: int) -> "ModelCache":
         """Keep the first n tokens of the text; below 0, let so many go from its end."""
-        gone = -n if n < 0 else self._text.tokens - n  # that there are so many is checked of the text, which is first
-        return self._change(lambda cache, layer: cache.crop(max(cache.tokens - gone, 0) if layer else n))
+        gone = -n if n < 0 else self._text.tokens - n
+        if not 0 <= gone <= self._text.tokens:
+            raise PositionError(f"crop got n={n}, but the text has {self._text.tokens} tokens.")
+        return self._change(lambda cache, _: cache.crop(max(cache.tokens - gone, 0)))
 
     def select(self, rows: Int64[Tensor, " some"] | Sequence[int]) -> "ModelCache":
         """Keep some sequences, in any order and number."""

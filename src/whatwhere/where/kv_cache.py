@@ -1,7 +1,6 @@
 """`KVCache`: the keys and values of one layer, and the positions at which its keys were mapped."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import torch
@@ -64,13 +63,17 @@ class KVCache:
         self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
         self._room = 0  # tokens up to which they may be written to: what was given may not
         self._fitted: list[Any] = []  # sizes and dtypes of the last step, which fit
-        # Whether forgotten keys are why coordinates do not count on by 1; or the error that there was before.
-        self._gaps: bool | PositionError = False
+        self._gaps = False  # whether forgotten keys are why coordinates do not count on by 1
+        self._no_next: PositionError | None = None  # why it was unknown before what comes next
 
     def __copy__(self) -> "KVCache":
         """Return a cache of the same tensors, which neither writes to."""
-        self._room, other = 0, object.__new__(KVCache)
-        vars(other).update({**vars(self), "_held": dict(self._held)})
+        self._room = 0
+        return self._alike()
+
+    def _alike(self) -> "KVCache":
+        other = object.__new__(KVCache)
+        vars(other).update({**vars(self), "_held": dict(self._held), "_room": 0})  # only self may write to the tensors
         return other
 
     @property
@@ -111,8 +114,8 @@ class KVCache:
         """Return the positions of n tokens that follow, as `positions.next`, also behind forgotten keys and images."""
         if not self.tokens:
             return as_positions(n, self.positions.device)
-        if isinstance(self._gaps, PositionError):
-            raise self._gaps
+        if self._no_next is not None:
+            raise self._no_next
         return self.positions.next_text(n) if self._gaps or self.positions.axes > 1 else self.positions.next(n)
 
     def tree(
@@ -206,7 +209,7 @@ class KVCache:
     def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "KVCache":
         """Return another cache with a copy of some slots, such as a prefix that several texts share: `cache[:100]`."""
         part, every = self.positions[tokens], torch.arange(self.tokens, device=self.positions.device)
-        slots, other = every[tokens], copy(self)
+        slots, other = every[tokens], self._alike()
         self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
         other._gather(slots[None])
         beginning = torch.equal(slots, every[: len(slots)]) and not self.positions.is_part
@@ -221,7 +224,7 @@ class KVCache:
         `cache.fork([0, 0, 0, 0])` begins four beams, or four answers to one prompt.
         """
         index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
-        index, other = index.to(self.positions.device, torch.int64), copy(self)
+        index, other = index.to(self.positions.device, torch.int64), self._alike()
         other._held, other._fitted = {name: self._of(name).index_select(0, index) for name in self._held}, []
         other.positions, other._room = self.positions.select(index), self.tokens
         return other
@@ -253,13 +256,12 @@ class KVCache:
         if not self._gaps:
             try:
                 self.next()
-                self._gaps = True
             except PositionError as unknown:
-                self._gaps = unknown
+                self._no_next = unknown
         last = p.start is not None and len(slots) > 0 and int(slots[0]) == begin  # which count on as ever
         kept = positions(len(slots), p.start + begin, p.device) if last and p.start is not None else p[slots]
         self._gather(slots[None])
-        self.positions = kept
+        self.positions, self._gaps = kept, True
         self.least = self.least if self.where.window is None else len(slots) - spare
         return self
 
@@ -303,7 +305,7 @@ class KVCache:
             return self
         moves = _closed_up(self.positions, a, b)
         slots = torch.arange(self.tokens, device=self.positions.device)
-        other = copy(self)  # so that nothing has changed where a map refuses to move
+        other = self._alike()  # so that nothing has changed where a map refuses to move
         p = other._keep(torch.cat([slots[:a], slots[b:]])[None]).positions
         vars(self).update(vars(other._move(_moved(p, *moves, p.known_starts() if p.is_part else None))))
         return self
@@ -337,7 +339,8 @@ class KVCache:
         forgotten = self.tokens + other.least if other.least else self.least
         keys = self.positions.append(new) if self.tokens else new
         self._append(new, keys, tensors, moved._lengths)
-        self.least, self._gaps = forgotten, self._gaps or other._gaps
+        self.least = forgotten
+        self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
         return self
 
     def regime(self, n: int | None = None) -> "KVCache":
@@ -351,13 +354,15 @@ class KVCache:
         if n is not None:
             require_whole("regime", n=n)
         if (old := self._lengths) is not None:
-            self._move(self.positions, self.positions.lengths() if n is None else torch.full_like(old, n))
+            self._move(self.positions, self.positions.lengths() if n is None else torch.full_like(old[:1], n))
         self.regime_length = n
         return self
 
     @property
     def _lengths(self) -> Tensor | None:
-        return self._of("lengths")[:, 0] if "lengths" in self._held else None
+        """Return the lengths of texts for which each key was mapped, in one row where all sequences share it."""
+        every = self._of("lengths")[:, 0] if "lengths" in self._held else None
+        return every if every is None or bool((every != every[:1]).any()) else every[:1]
 
     @property
     def _batch(self) -> int:
