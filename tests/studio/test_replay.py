@@ -83,6 +83,20 @@ def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None
         assert re.search(rf"\b{at} tokens? back, by head {head} of layer {layer}\.", section.parts[0])
 
 
+def test_what_is_averaged_is_said_of_each_length_where_they_differ(copy: Path) -> None:
+    name = next(run for run in Session.open(copy).runs if run.startswith("rotary"))
+    path = copy / f"traces/{name}.safetensors"
+    trace = load_file(path)
+    for length, one in ((3, True), (6, False)):
+        weights = np.full_like(trace[f"uniform@{length}"], 0.25)
+        weights[..., 0] = 0.25 if one else 0.5
+        trace[f"uniform@{length}"] = weights
+    save_file(trace, path)
+    found = api.attention(Session.open(copy), {"run": name})
+    assert found.headline == "Mean attention weights by distance"
+    assert [section.parts[1].note.split()[0] for section in found.sections] == ["Only", "Averaged"]
+
+
 def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
     change(copy, lambda data: [run.update(trace="") for run in data["runs"]])
     session = Session.open(copy)

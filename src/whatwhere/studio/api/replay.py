@@ -107,6 +107,7 @@ def attention(session: Session, *, run: str) -> Findings:
     found, results = find_run(session.results, run), session.results
     trace, unit = results.trace(found), results.task.unit
     sections: list[Section] = []
+    notes: set[str] = set()
     for length in sorted(int(name.partition("@")[2]) for name in trace if name.startswith(_ATTENTION)):
         curves, uniform = trace[f"{_ATTENTION}{length}"], trace.get(f"{_UNIFORM}{length}")
         first = (1 - curves.shape[2]) // 2 if results.settings(found).direction == "encoder" else 0
@@ -119,10 +120,16 @@ def attention(session: Session, *, run: str) -> Findings:
         layer, head, at = np.unravel_index(np.argmax(np.nan_to_num(curves)), curves.shape)
         where = f"{count(abs(int(back[at])), 'token')} {'back' if back[at] >= 0 else 'ahead'}"
         most = f"{decimals(float(curves[layer, head, at]), 2)}, {where}, by head {head} of layer {layer}"
-        note, layers = layers[0].note, [replace(each, note="") for each in layers]  # the same of all
+        notes |= {each.note for each in layers}
         sections.append(Section(f"length-{length}", title, [f"The greatest mean weight is {most}.", *layers]))
-    headline = f"Mean attention weights by distance. {note}" if sections else "No attention was recorded for this run"
-    return Findings(headline.removesuffix("."), sections)
+    if not sections:
+        return Findings("No attention was recorded for this run", sections)
+    headline = "Mean attention weights by distance"
+    if len(notes) == 1:  # of all charts: said once
+        headline = f"{headline}. {notes.pop().removesuffix('.')}"
+        bare = [[replace(each, note="") if isinstance(each, Chart) else each for each in s.parts] for s in sections]
+        sections = [replace(section, parts=parts) for section, parts in zip(sections, bare, strict=True)]
+    return Findings(headline, sections)
 
 
 def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray | None) -> Chart:

@@ -12,7 +12,7 @@ import type { Tensor } from "../../wire";
 
 export function TokensStep({ read }: { read: FirstTokens }) {
   const { settings } = useView<Record<"text" | "tokens", string>>();
-  const numbered = settings.tokens !== "loaded" && read.ids.values[0] === 0; // an expression has a vocabulary
+  const numbered = settings.tokens !== "loaded" && read.ids.values[0] === 0; // an expression begins with an id above 0
   const text = JSON.stringify(settings.text);
   const asIds = read.words[0] === `#${read.ids.values[0]}`; // of a file without a vocabulary
   const given = asIds
