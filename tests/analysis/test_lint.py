@@ -217,6 +217,12 @@ def change_config(**values: Any) -> Callable[[Path], None]:
     return change
 
 
+def drop_layer_types(folder: Path) -> None:
+    """Write the configuration as published files have it, which is without what transformers derives."""
+    config = json.loads((folder / "config.json").read_text())
+    write(folder, {key: value for key, value in config.items() if key != "layer_types"})
+
+
 def change_table(change: Callable[[Table], Any]) -> Callable[[Path], None]:
     def changed(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
@@ -242,6 +248,8 @@ DAMAGED: list[tuple[str, str, Callable[[Path], object], dict[str, Any]]] = [
     ("llama", "wrong-shape", change_config(hidden_size=32), {"axis": "features", "stored": 64, "needed": 32}),
     ("llama", "wrong-shape", change_config(num_attention_heads=8), {"stored": 64, "needed": 128}),
     ("llama", "wrong-shape", change_config(num_key_value_heads=2), {"stored": 64, "needed": 32}),
+    ("llama", "wrong-shape", change_config(head_dim=None, num_key_value_heads=2),
+     {"needed": 32, "keys": "num_key_value_heads and hidden_size / num_attention_heads"}),
     ("llama", "wrong-shape", change_config(num_hidden_layers=5), {"axis": "layers", "stored": 4, "needed": 5}),
     ("gpt2", "table-rows", change_config(n_positions=65), {"rows": 64, "needed": 65}),
     ("llama", "special-ids", change_config(eos_token_id=37), {"ids": [37], "file": "config.json"}),
@@ -267,6 +275,37 @@ def test_what_is_damaged_is_found_and_nothing_else(number: int, tmp_path: Path) 
     assert found.severity == RULES[rule]
     assert {name: found.values[name] for name in values} == values
     assert "{" not in line(found)
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+MEDUSA = {TOKENS: torch.ones(37, 64), "medusa_head.2.0.linear.weight": torch.ones(64, 64)}
+SOUND_SHAPES: list[tuple[str, Callable[[Path], object]]] = [
+    *((name, drop_layer_types) for name in (
+        "qwen3_next", "kimi_linear", "olmo_hybrid", "qwen3_5_text", "qwen3_5_moe_text", "glm5_next_text",
+    )),
+    ("llama", change_table(lambda t: t.update({TOKENS: torch.ones(37, 8, dtype=torch.uint32)}))),
+    ("llama", change_table(lambda t: t.update({TOKENS: torch.ones(37 * 32, 1, dtype=torch.uint8)}))),
+    ("llama", change_table(lambda t: (t.clear(), t.update(MEDUSA)))),
+    ("llama", change_table(lambda t: t.update({"model.perceiver.layers.0.self_attn.q_proj.weight": torch.ones(8, 8)}))),
+    ("bert", lambda folder: (change_table(lambda t: t.update({QUERY: t[QUERY][16:]}))(folder),
+                             change_config(pruned_heads={"0": [0]})(folder))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(SOUND_SHAPES)))
+def test_shapes_of_other_projections_and_packed_tables_are_no_contradiction(number: int, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model_type, change = SOUND_SHAPES[number]
+    change(save(tmp_path / "model", model_type))
+    assert "wrong-shape" not in rules(ww.check(tmp_path / "model"))
+
+
+def test_a_shard_may_have_some_of_the_layers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    folder = save(tmp_path / "model", "llama")
+    change_config(num_hidden_layers=5)(folder)
+    shard = (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    assert rules(ww.check(shard)) == []
 
 
 def test_rows_of_padding_of_special_tokens_and_of_none_may_be_zero(tmp_path: Path) -> None:

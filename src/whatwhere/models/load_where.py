@@ -1,5 +1,6 @@
 """Build the positional encoding of a model, or of a run of a comparison, with the learned tables of its files."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -11,10 +12,11 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
-from whatwhere.models.checkpoint.names import KEYS, QUERIES, is_other_modality, layer_of
+from whatwhere.models.checkpoint.names import QUERIES
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.model_types import nested_text
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -24,7 +26,14 @@ TOKENS = "/input.tokens.weight"
 _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
-_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+_PLAIN = (
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi",
+    "bert", "roberta", "stablelm", "olmo", "olmo2", "cohere", "starcoder2", "granite", "smollm3",
+)  # fmt: skip
+"""Model types whose layers all have the same heads, with queries and keys in tensors of their own."""
+_PROJECTION = re.compile(
+    r"(?:encoder\.)?layers?\.(\d{1,5})\.(?:self_attn|attention\.self)\.(q_proj|k_proj|query|key)\.weight"
+)
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "LearnedRotary.alpha": (".rotary_emb.alpha", ".lerope.alpha"),
@@ -114,33 +123,45 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
 
 def wrong_shapes(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield the features of tokens, the first queries and keys, and the layers that the configuration has otherwise."""
-    # Queries and keys in one tensor, packed ones, and those of models with layers of other kinds are not compared.
-    if checkpoint.format == "gguf":  # whose configuration is made of its tables
+    config, table = checkpoint.config or {}, checkpoint.token_table
+    # A configuration of GGUF is made of its tables, and a nested one has tensors of other models in its files.
+    if checkpoint.format == "gguf" or config.get("model_type") not in _PLAIN or config.get("pruned_heads"):
         return
-    description, table, config = checkpoint.description, checkpoint.token_table, checkpoint.config or {}
-    sizes: dict[str, tuple[str, str, int, int]] = {}  # by the keys that state them: what has a size, stored and needed
-    if table is not None and not checkpoint.names.guessed:
-        sizes["hidden_size"] = (table, "features", checkpoint.entry(table).shape[1], description.token_dim)
-    kinds = (nested_text(config)[1] or config).get("layer_types")
-    alike = not isinstance(kinds, list) or all(kind in _ATTENTION for kind in kinds)
-    last, part = 0, "" if description.part is None else f"{description.part}."
+    if table is None or checkpoint.names.guessed or not _is_plain(checkpoint.entry(table)):
+        return
+    description, kind = checkpoint.description, MODEL_TYPES[config["model_type"]]
+    names, heads = kind.names_of(None), description.heads[0]
+
+    def key(size: str) -> str:
+        return next((name for name in names[size] if config.get(name) is not None), names[size][0])
+
+    own = "head_dim" in names and {*names["head_dim"]} & {name for name, x in {**kind.defaults, **config}.items() if x}
+    of_queries = key("num_heads")
+    dim = key("head_dim") if own else f"{key('dim')} / {of_queries}"
+    of_keys = key("key_heads") if "key_heads" in names and config.get(key("key_heads")) else of_queries
+    sizes = {  # axis, key of the configuration -> what has the size, stored and needed
+        ("features", key("dim")): (table, checkpoint.entry(table).shape[1], description.token_dim)
+    }
+    prefix, layers = re.sub(r"(embeddings\.)?\w+\.weight$", "", table), 0
     for name, entry in checkpoint.tensors.items():
-        layer, module, parameter = layer_of(name, -1)
-        if part not in name or is_other_modality(name):
+        found = _PROJECTION.fullmatch(name[len(prefix) :]) if name.startswith(prefix) else None
+        if found is None:
             continue
-        last = max(last, layer)
-        stored = parameter == "weight" and len(entry.shape) == 2 and "float" in entry.dtype and "indexer" not in name
-        if alike and stored and module in (*QUERIES, *KEYS) and 0 <= layer < len(description.heads):
-            heads, of_keys = description.heads[layer], module in KEYS
-            needed = heads.head_dim * (heads.key_heads if of_keys else heads.num_heads)
-            if entry.shape[0] != needed:
-                keys = f"{'num_key_value_heads' if of_keys else 'num_attention_heads'} and head_dim"
-                sizes.setdefault(keys, (name, "rows", entry.shape[0], needed))
-    if 0 < last < description.layers - 1 and description.layers % (last + 1):  # else each may be used several times
-        sizes["num_hidden_layers"] = ("the file", "layers", last + 1, description.layers)
-    for keys, (what, axis, has, needed) in sizes.items():
+        layers = max(layers, int(found[1]) + 1)
+        asks = found[2] in QUERIES
+        needed = heads.head_dim * (heads.num_heads if asks else heads.key_heads)
+        if _is_plain(entry) and entry.shape[0] != needed:
+            sizes.setdefault(("rows", f"{of_queries if asks else of_keys} and {dim}"), (name, entry.shape[0], needed))
+    if 1 < layers < description.layers and "-of-" not in checkpoint.path.name:  # a shard has some layers alone
+        sizes["layers", key("layers")] = ("the file", layers, description.layers)
+    for (axis, keys), (what, has, needed) in sizes.items():
         if has != needed:
             yield {"table": what, "axis": axis, "stored": has, "keys": keys, "needed": needed}
+
+
+def _is_plain(entry: Entry) -> bool:
+    # Numbers of other types may be packed, several in one.
+    return len(entry.shape) == 2 and entry.dtype in ("float16", "bfloat16", "float32", "float64")
 
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
