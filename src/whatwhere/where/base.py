@@ -134,10 +134,7 @@ class QueryKeyMap(OfHeads, ABC):
         Raises:
             SettingError: If the map cannot: it does not override this.
         """
-        raise SettingError(
-            f"{type(self).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
-            "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
-        )
+        raise _without_rerotate(self)
 
     def forward(
         self,
@@ -284,6 +281,13 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
+
+
+def _without_rerotate(scheme: QueryKeyMap) -> SettingError:
+    return SettingError(
+        f"{type(scheme).__name__} has no rerotate, so keys that it has mapped stay at their positions.\n"
+        "Compute them again from their hidden vectors; or, in a map of your own, override rerotate."
+    )
 
 
 class NormalInit(nn.Module):
