@@ -1,5 +1,8 @@
 """Schemes and tasks of one's own on the command line, the command that repeats them, and the time it takes."""
 
+import importlib.util
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,9 @@ def test_a_task_may_take_its_attributes_from_another(own: Path) -> None:
 def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "a b").mkdir()
+    own = own.rename(tmp_path / "a b" / own.name)
+    monkeypatch.syspath_prepend(str(own.parent))
     modules = ("--module", f"{own}:steep", "--module", f"{own}:task")
     done = whatwhere("compare", "none", *modules, *SMALL, "--out", tmp_path / "a")
     assert done.status == 0, done.err
@@ -80,7 +86,7 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(
     assert first.schemes == ["none", "steep"]
     assert first.record.request.modules == (f"{own}:steep", f"{own}:task")
     repeat = ("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b")
-    assert f"runs only where you name it: --module {own}:steep --module {own}:task" in error_of(*repeat)
+    assert f"runs only where you name it: {shlex.join(modules)}\n" in error_of(*repeat)
     for some in (modules[:2], modules[2:], (*modules, "--module", f"{own}:few")):
         assert "Name all of it, and nothing else" in error_of(*repeat, *some)
     assert not (tmp_path / "b").exists()
@@ -162,7 +168,7 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     module = ("--module", f"{tmp_path}/model_of_a_test.py:Decoder")
     done = whatwhere("compare", "rotary", *module, *SMALL, "--out", tmp_path / "a")
     assert done.status == 0, done.err
-    assert "your own, Decoder, 2 layers, dim 16" in done.out
+    assert "your own, Decoder; learning rate 0.002; dim 16; layers 2" in " ".join(done.out.split())
     first = read_results(tmp_path / "a")
     assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", *module).status == 0
     assert read_results(tmp_path / "b").runs[0].losses == first.runs[0].losses
@@ -192,6 +198,41 @@ def test_what_ones_own_file_raises_is_said_with_its_place(text: str, words: str,
     message = error_of("compare", "--module", f"{own}:steep", *SMALL, "--out", tmp_path / "a")
     assert f"{own}, {words}" in message
     assert "--module runs this file" in message or "ZeroDivisionError when it was tried: division by zero" in message
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "spec", "words"),
+    [
+        ("bad_of_a_test.py", "1 / 0\n", "bad_of_a_test:build", "bad_of_a_test.py, line 1, raised ZeroDivisionError"),
+        (
+            "bad_in_a_test/__init__.py",
+            "raise ValueError('no')\n",
+            "bad_in_a_test.own:build",
+            "line 1, raised ValueError",
+        ),
+        ("space_of_a_test/own.py", "", "space_of_a_test:build", "space_of_a_test is a folder without code"),
+        ("my-own.py", "", "my-own.py:build", "a file whose name has letters, digits and _ alone"),
+    ],
+)
+def test_what_a_module_raises_is_said_too(
+    file: str, text: str, spec: str, words: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a module elsewhere on the path of imports: the fixture has put its folder there."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert words in error_of("compare", "--module", spec, "--out", tmp_path / "a")
+
+
+def test_a_file_of_ones_own_replaces_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "scipy.py").write_text("")
+    (tmp_path / "beside_of_a_test.py").write_text(FILE)
+    load_own([f"{tmp_path}/beside_of_a_test.py:steep"])
+    found = importlib.util.find_spec("scipy")
+    assert found is not None
+    assert not str(found.origin).startswith(str(tmp_path))
 
 
 def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:

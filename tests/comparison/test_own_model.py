@@ -192,7 +192,7 @@ def test_what_is_counted_and_recorded(results: Comparison) -> None:
 
 def test_the_report_names_the_model_and_no_setting_that_it_does_not_read(results: Comparison) -> None:
     text = repr(sections(results))
-    assert "one model (your own, Decoder, 2 layers, dim 16, 2 heads, learning rate 0.002)" in text
+    assert "one model (your own, Decoder; learning rate 0.002; dim 16; layers 2; heads 2)" in text
     rows = dict(settings(results).rows)
     assert rows["model"] == "Decoder, not whatwhere's"
     assert rows["dim"] == "16"

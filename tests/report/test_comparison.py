@@ -501,7 +501,7 @@ def test_without_scipy_the_report_states_what_is_lacking(tmp_path: Path, monkeyp
 def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
     folder = made_up_folder(tmp_path, schemes=("none", "alibi"))
     assert scope_sentence(read_results(folder)) == (
-        "These runs show one task (expressions) and one model (2 layers, dim 64, 4 heads, learning rate 0.002). "
+        "These runs show one task (expressions) and one model (learning rate 0.002; dim 64; layers 2; heads 4). "
         "Another task, size or learning rate can order the schemes otherwise; it was not tested here. The repository "
         "of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and what tutorials claim of them "
         "beside what was measured, docs/errata.md."
@@ -509,7 +509,8 @@ def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
     assert "so every pair of schemes is compared" in report(folder).words
     change(folder, lambda data: data["runs"][0].update(varied={"dim": 16, "layers": 3}))
     assert scope_sentence(read_results(folder)).startswith(
-        "These runs show one task (expressions) and models of one kind (2 and 3 layers, dim 16 and 64, 4 heads, "
+        "These runs show one task (expressions) and models of one kind (learning rate 0.002; dim 64 or 16; "
+        "layers 2 or 3; heads 4; of several, a scheme has the one in its name, else the first)"
     )
     assert "\nRuns of one seed share test sets and what their settings " in report(folder).words
 

@@ -69,6 +69,16 @@ def test_the_data_can_be_read_from_the_picture() -> None:
     assert {"bytes", "loss", "alibi"} <= {text.text for text in svg.iter(f"{SVG}text")}
 
 
+def test_numbers_of_both_axes_are_grouped_and_the_longest_length_keeps_its_own() -> None:
+    x = [float(n) for n in (*range(1000, 1014), 1015)]
+    drawn = draw(lines(x, Series("alibi", [100.0 * each for each in x])))
+    drawn.draw_without_rendering()
+    (axes,) = drawn.axes
+    assert axes.get_xticklabels()[-1].get_text() == "1,015"
+    assert 1 < len(axes.get_xticks()) < len(x)
+    assert "100,000" in [label.get_text() for label in axes.get_yticklabels()]
+
+
 def test_differences_from_one_scheme_are_those_of_the_tables(tmp_path: Path) -> None:
     results = read_results(made_up_folder(tmp_path, seeds=6))
     figure = differences_figure(results, "none")

@@ -21,7 +21,7 @@ from whatwhere.report.comparison_figures import figures
 from whatwhere.report.paper import csv_text, latex, latex_text, markdown, write_tables
 from whatwhere.report.section import Table
 
-from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder
+from ..comparison.made_up import HOSTILE, change, hostile_folder, made_up_folder
 from ..running import whatwhere
 
 NASTY = [
@@ -147,12 +147,32 @@ def test_latex_is_a_table_of_scores_and_those_of_differences(tmp_path: Path) -> 
     labels = re.findall(r"\\label\{(\S+)\}", differences)
     assert labels == [f"tab:differences-{n}" for n in ("in-length", 8, 12, 16, 24, 32)]
     methods = (tmp_path / "out/methods.tex").read_text(encoding="utf-8")
-    assert re.search(r"Task: expressions\. .*2 layers, dim .* steps of AdamW.* sign-flip permutation test", methods)
+    assert re.search(r"Task: expressions\. .* by AdamW .*; dim 64; layers 2; .* sign-flip permutation test", methods)
     scores = (tmp_path / "out/scores.tex").read_text(encoding="utf-8")
     alibi = read_results(folder).score("alibi", 32)
     assert alibi is not None
     assert re.search(rf"alibi & 100\.0 & .* & {100 * alibi.median:.1f} \\\\", scores)
     assert re.search(r"a single seed; ``at'' counts arguments[\s\S]*order-free ceiling & ", scores)
+
+
+def test_methods_state_the_settings_of_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all runs share is stated, what differs has all its values, and so do settings that are not the default."""
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    start = {"folder": "a", "scheme": "none", "seed": 0, "sha256": "", "loaded": ["x"], "fresh": [], "unused": []}
+
+    def vary(data: Any) -> None:
+        data["settings"] |= {"batch": 8, "direction": "encoder", "tied": True}
+        data["device"] = "cuda"
+        for run in data["runs"]:
+            own = {"batch": 4} if run["scheme"] == "none" else {"schedule": "constant", "batch": 16}
+            run.update(varied=own, start=start)
+
+    folder = change(made_up_folder(tmp_path / "results", schemes=("none", "rotary"), seeds=2), vary)
+    assert write_tables(read_results(folder), tmp_path / "out", ["markdown"]).files == ("scores.md", "methods.md")
+    methods = (tmp_path / "out/methods.md").read_text(encoding="utf-8")
+    assert "2 seeds, on cuda in bfloat16. Settings: steps 800; batch 4 or 16; learning rate 0.002; " in methods
+    assert "schedule cosine or constant; dim 64; layers 2; heads 4; direction encoder; tied True; of several" in methods
+    assert "Runs started from kept models: none from" in methods
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

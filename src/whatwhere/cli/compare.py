@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from whatwhere.comparison.own_model import BuildModel
     from whatwhere.where.catalogue import Build
 
-"""Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, Option(help="Worker processes. Default: one for each core.", min=1)]
 Modules = Annotated[
     list[str] | None,
@@ -226,7 +225,7 @@ def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own", given: Se
         raise SettingError(f"{folder} has a scheme, task or model of your own in no file: repeat it in Python.")
     passed, needed = (sorted(each.rpartition(":")[2] for each in specs) for specs in (given, record.request.modules))
     if passed != needed or (own.model is None) != (record.model is None):
-        files = " --module ".join(("", *record.request.modules))
+        files = " --module ".join(("", *map(shlex.quote, record.request.modules)))
         how = f"with code of your own, which runs only where you name it:{files}\nName all of it, and nothing else."
         raise SettingError(f"{folder} was made {how if files else 'without code of your own: leave --module out.'}")
     options = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
@@ -392,21 +391,26 @@ def _loaded(spec: str) -> tuple[str, Any]:
     where, _, name = spec.rpartition(":")
     path, is_file = Path(where).resolve(), where.endswith(".py") and Path(where).stem.isidentifier()
     if not is_file and not all(map(str.isidentifier, where.split("."))):
+        rule = "" if not where.endswith(".py") else " Python imports a file whose name has letters, digits and _ alone."
         raise SettingError(
-            f"--module got {spec!r}, but needs a name in a file or a module: mine.py:build, my.own:build."
+            f"--module got {spec!r}, but needs a name in a file or a module: mine.py:build, my.own:build.{rule}"
         )
     folder, module = (path.parent, path.stem) if is_file else (Path.cwd(), where)
-    OWN_FILES.add(path if is_file else folder / where.partition(".")[0])
-    sys.path.insert(0, str(folder))
+    sys.path.append(str(folder))  # behind the libraries, which a file of the user's must not replace
+    found = None
     try:
-        found = importlib.util.find_spec(module)
+        if (top := importlib.util.find_spec(module.partition(".")[0])) is not None:  # which runs nothing
+            OWN_FILES.update(Path(each).resolve() for each in top.submodule_search_locations or [str(top.origin)])
+            found = importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError) as problem:
-        if not f"{module}.".startswith(f"{getattr(problem, 'name', module)}."):
-            raise  # what its package imports
-        found = None
-    origin = None if found is None else Path(str(found.origin)).resolve()
-    if origin is None or (is_file and origin != path):
+        if not f"{module}.".startswith(f"{getattr(problem, 'name', '__main__')}."):
+            raise  # what its package imports or raises
+    if found is None or found.origin is None or not Path(found.origin).is_relative_to(folder):
         sys.path.remove(str(folder))
+    if found is not None and found.origin is None and not is_file:
+        raise SettingError(f"--module got {spec!r}, but {module} is a folder without code: name a module in it.")
+    origin = None if found is None or found.origin is None else Path(found.origin).resolve()
+    if origin is None or (is_file and origin != path):
         if origin is None or not path.is_file():
             raise SettingError(f"--module got {spec!r}, but there is no {path if is_file else f'module {where}'}.")
         raise SettingError(f"{path.name} has the name of another module, {origin}: give it another name.")

@@ -12,32 +12,12 @@ from whatwhere.analysis.pca import principal_components
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
 from whatwhere.comparison.results import ALL, ComparisonRecord, Spread, Statistics, TableSnapshot
 from whatwhere.comparison.results import spread as results_spread
-from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible, visible_token
 from whatwhere.records import Missing
+from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.comparison_figures import by_distance, differences_figure, figures, fingerprints, held_out_figure
-from whatwhere.report.comparison_sentences import (
-    ABSENT,
-    baseline_in_length,
-    bits_per_byte,
-    change_sentence,
-    conclusions,
-    doors_sentence,
-    first_to_fail,
-    headline,
-    last_length,
-    measure_text,
-    name_text,
-    question,
-    record_sentence,
-    repeat_sentence,
-    scope_sentence,
-    scores_sentence,
-    shift_sentence,
-    start_sentence,
-    unit_of,
-)
+from whatwhere.report.comparison_sentences import ABSENT, last_length, measure_text, name_text, question, unit_of
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Chart, Part, Section, Series, Table, source_tables
 from whatwhere.report.text import count, decimals, number, percent, ranges, spread
@@ -83,23 +63,24 @@ def sections(results: Comparison) -> list[Section]:
     found = paired_differences(results, last_length(results))
     whole, *rest = figures(results)
     groups, shifts = rest[: len(results.task.groups)], rest[len(results.task.groups) :]
-    whole = replace(whole, table=_lengths_table(results, "By"), note=scores_sentence(results), method=_TESTED)
+    whole = replace(whole, table=_lengths_table(results, "By"), note=sentences.scores_sentence(results), method=_TESTED)
     alone = [replace(figure, table=_lengths_table(results, f"{name_text(group)} alone, by", group))
              for group, figure in zip(results.task.groups, groups, strict=True)]  # fmt: skip
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
     blind = f"What can be scored without positions. {'; '.join(known)}." if known else ""
     against = None if results.against is None else differences_figure(results, results.against)
-    differences: list[Part] = [*conclusions(results, found), *([] if against is None else [against])]
-    schemes: list[Part] = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
-    made: list[Part] = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
+    differences: list[Part] = [*sentences.conclusions(results, found), *([] if against is None else [against])]
+    schemes: list[Part] = [sentences.doors_sentence(results), *fingerprints(results), *by_distance(results)]
+    told = sentences.start_sentence, sentences.record_sentence, sentences.repeat_sentence
+    made: list[Part] = [sentence(results) for sentence in told]
     made += [*held_out_figure(results), runs(results)]
     few = isinstance(found, Missing) or not found.enough_seeds
     named: list[tuple[str, str, Iterable[Part], bool]] = [
-        ("scores", "Scores", [headline(results), whole, summary(results), question(results), blind], False),
-        ("scope", "What was not tested", [scope_sentence(results)], True),
+        ("scores", "Scores", [sentences.headline(results), whole, summary(results), question(results), blind], False),
+        ("scope", "What was not tested", [sentences.scope_sentence(results)], True),
         ("differences", "Which schemes differ", differences, few),
         ("layouts", "Layouts by layer", by_layout(results), False),
-        ("groups", "Parts of the inputs", [first_to_fail(results), *alone] if alone else [], False),
+        ("groups", "Parts of the inputs", [sentences.first_to_fail(results), *alone] if alone else [], False),
         ("shift", "Shift test", _by_shift(results, shifts), False),
         ("token-table", "What training wrote into the token table", _token_table(results), False),
         ("schemes", "What each scheme makes of positions", schemes, False),
@@ -117,8 +98,8 @@ def summary(results: Scored) -> Table:
     rows = _rows(results, (None, *results.beyond), baselines=True)
     scores = [results.score(scheme, None) for scheme in results.schemes]
     losses = [None if score is None else score.median for score in scores]
-    losses += [baseline_in_length(results, line) for line in results.task.baselines.values()]
-    bits = [bits_per_byte(results, loss) for loss in losses]
+    losses += [sentences.baseline_in_length(results, line) for line in results.task.baselines.values()]
+    bits = [sentences.bits_per_byte(results, loss) for loss in losses]
     if any(each is not None for each in bits):
         columns.append("bits per byte")
         rows = [[*row, "" if each is None else decimals(each)] for row, each in zip(rows, bits, strict=True)]
@@ -144,7 +125,9 @@ def _rows(
         for scheme in results.schemes
     ]
     for name, line in results.task.baselines.items() if baselines else ():
-        scores = [baseline_in_length(results, line) if length is None else line.get(length) for length in lengths]
+        scores = [
+            sentences.baseline_in_length(results, line) if length is None else line.get(length) for length in lengths
+        ]
         cells = ("" if score is None else score_cell(results, Spread(score, score, score)) for score in scores)
         rows.append([name_text(name), *cells])
     return rows
@@ -205,9 +188,7 @@ def settings(results: Comparison) -> Table:
     values |= {"threads_per_run": record.threads_per_run, "seeds": record.seeds}
     own = record.model
     values |= {} if own is None else {"model": f"{own.name}, not whatwhere's"}
-    unread = () if own is None else tuple(name for name in MODEL_SETTINGS if name not in own.reads)
-    names = [field.name for field in fields(record.settings) if field.name not in unread]
-    values |= {name: getattr(record.settings, name) for name in names}
+    values |= {name: getattr(record.settings, name) for name in sentences.settings_read(results)}
     rows = [[visible(name), visible(_value(value))] for name, value in values.items()]
     return Table("Settings, machine, versions", ["what", "value"], rows, shorten="never")
 
@@ -218,7 +199,7 @@ def score_cell(results: Scored, values: Spread | None) -> str:
 
 
 def _by_shift(results: Comparison, drawn: Iterable[Chart]) -> Iterator[Part]:
-    yield shift_sentence(results)
+    yield sentences.shift_sentence(results)
     for chart in drawn:
         columns = ["scheme", *map(str, results.shifts)]
         rows = []
@@ -260,7 +241,7 @@ def _token_table(results: Comparison) -> Iterator[Part]:
     """Yield what training did to the token table; of the expressions, at shares of the steps, over all runs."""
     runs = [run.token_table for run in results.runs if run.token_table]
     if not runs:
-        yield change_sentence(results)
+        yield sentences.change_sentence(results)
         return
     percents = [snapshot.percent for snapshot in runs[0]]
     at = [[each for snapshots in runs for each in snapshots if each.percent == percent] for percent in percents]
@@ -294,11 +275,10 @@ def _digits(results: Comparison) -> Iterator[Chart]:
             rows.append([name_text(run.scheme), *(decimals(x, 2) for x in line), decimals(abs(r), 2)])
             series.append(Series(f"{name_text(run.scheme)}, |r| {decimals(abs(r), 2)}", line, look[run.scheme]))
     if series:
+        labels = "The digits on a line, by scheme", "digit", "coordinate"
         yield Chart(
             "lines",
-            "The digits on a line, by scheme",
-            "digit",
-            "coordinate",
+            *labels,
             [*map(float, range(len(_DIGITS)))],
             series,
             Table("The digits on a line, first seed of each scheme", ["scheme", *_DIGITS, "|r|"], rows, range(1, 12)),
@@ -340,13 +320,8 @@ def answers(asked: "Answers") -> Iterator[Part]:
         first, *rest = answer.top
         then = ", ".join(f"“{visible_token(one.token)}” {percent(one.probability)}" for one in rest)
         correct = ABSENT if answer.correct is None else "yes" if answer.correct else "no"
-        named = [
-            name_text(answer.scheme),
-            str(answer.seed),
-            f"“{visible_token(first.token)}”",
-            percent(first.probability),
-        ]
-        rows.append([*named, correct, then, percent(answer.in_length) or ABSENT])
+        named = name_text(answer.scheme), str(answer.seed), f"“{visible_token(first.token)}”"
+        rows.append([*named, percent(first.probability), correct, then, percent(answer.in_length) or ABSENT])
     yield Table(f"Answers, {_CHOSEN[asked.chosen]}", columns, rows, numeric=(1, 3, 6), shorten="never")
     shares = [answer.in_length for answer in asked.answers if answer.in_length is not None]
     if unlearned := [share for share in shares if not share >= LEARNED]:  # NaN too

@@ -1,12 +1,14 @@
 """What a comparison measured, as sentences: the first ones, which schemes differ, and one for each part."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import PurePath
 
 from whatwhere.analysis.token_table import table_change
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
 from whatwhere.comparison.results import DistanceCurves, TaskDescription
+from whatwhere.comparison.settings import MODEL_SETTINGS, Settings
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.escape import cut, visible
 from whatwhere.records import Missing
@@ -38,6 +40,9 @@ _DOORS = {
     "query_key": "transforming queries and keys",
     "score": "added to attention scores",
 }
+_SIZES = ("layers", "dim", "heads", "learning_rate")
+_RECIPE = (*_SIZES, "steps", "batch", "schedule", "direction")
+"""Settings that the set-up of runs always states; it states others where they are not the default."""
 _CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
 _COLUMNS = ("better in the mean", "than", "conclusion", "by", "95 % interval", "better in", "effect", "p", "p (Holm)")
 
@@ -84,27 +89,34 @@ def _holds(results: Comparison, scheme: str, score: float) -> bool:
     return inside is not None and learned(results, scheme) and (inside.median - score) * sign <= HOLDS
 
 
-def _models(results: Comparison) -> tuple[str, bool]:
-    """Describe the models of all runs, and tell whether they have one size and learning rate."""
-    settings, own = [results.settings(run) for run in results.runs], results.record.model
-    values = {name: {getattr(each, name) for each in settings} for name in ("layers", "dim", "heads", "learning_rate")}
-    several = {name: listed([f"{value:g}" for value in sorted(each)]) for name, each in values.items()}
-    model = {
-        "layers": f"{several['layers']} {'layer' if values['layers'] == {1} else 'layers'}",
-        "dim": f"dim {several['dim']}",
-        "heads": f"{several['heads']} {'head' if values['heads'] == {1} else 'heads'}",
-    }
-    read = [text for name, text in model.items() if own is None or name in own.reads]
-    parts = [*([] if own is None else [f"your own, {name_text(own.name)}"]), *read]
-    return f"{', '.join(parts)}, learning rate {several['learning_rate']}", all(len(v) == 1 for v in values.values())
+def settings_read(results: Comparison) -> list[str]:
+    """Return the names of the settings that the runs read; a model of the caller's own may not read some."""
+    model = results.record.model
+    unread = () if model is None else {*MODEL_SETTINGS} - {*model.reads}
+    return [field.name for field in fields(Settings) if field.name not in unread]
+
+
+def _values(results: Comparison, name: str) -> list[object]:
+    """Return the values of a setting in all runs: first that of the comparison, which no name has."""
+    own = getattr(results.record.settings, name)
+    values = {run.varied.get(name, own) for run in results.runs}
+    return sorted(values, key=lambda value: (value != own, isinstance(value, str), value))
+
+
+def _stated(results: Comparison, names: Iterable[str]) -> str:
+    values = {name: _values(results, name) for name in settings_read(results) if name in names}
+    stated = [f"{name.replace('_', ' ')} {listed([*map(str, each)], 'or')}" for name, each in values.items()]
+    several = any(len(each) > 1 for each in values.values())
+    return "; ".join(stated) + ("; of several, a scheme has the one in its name, else the first" if several else "")
 
 
 def scope_sentence(results: Comparison) -> str:
     """State what was not tested: another task, another size of model, another recipe."""
-    described, one = _models(results)
+    one = not any(len(_values(results, name)) > 1 for name in _SIZES)
+    own = "" if results.record.model is None else f"your own, {name_text(results.record.model.name)}; "
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
-        f"({described}). Another task, size or learning rate can "
+        f"({own}{_stated(results, _SIZES)}). Another task, size or learning rate can "
         f"order the schemes otherwise; it was not tested here.{_ELSEWHERE.get(results.task.name, '')}"
         f"{_tokenizer_sentence(results.task)}"
     )
@@ -152,11 +164,16 @@ def setup_sentence(results: Scored) -> str:
     """Describe what was trained, how and where, as a paper's section on methods does; "" of scores from elsewhere."""
     if not isinstance(results, Comparison):
         return ""
-    settings, steps = results.record.settings, ranges(sorted({run.steps for run in results.runs}))
+    record, start, told = results.record, start_sentence(results), {"task", "lengths", "trained", "device"}
+    changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
+    model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
+    trained = f"inputs of {ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
+    done = f"trained by AdamW on {trained}" if any(run.steps for run in results.runs) else "measured without training"
+    where = f"on {name_text(record.device)} in {'bfloat16' if record.device == 'cuda' else 'float32'}"
     return (
-        f"Task: {name_text(results.task.name)}. Each scheme ({_models(results)[0]}) was trained from "
-        f"{count(len(results.seeds), 'seed')} on {ranges(sorted(set(results.task.trained)))} {unit_of(results)}, "
-        f"{steps} steps of AdamW, batch {settings.batch}, schedule {settings.schedule}. {record_sentence(results)} "
+        f"Task: {name_text(results.task.name)}. With each scheme, {model} was {done}, "
+        f"{count(len(results.seeds), 'seed')}, {where}. Settings: {_stated(results, changed - told | {*_RECIPE})}; "
+        f"others are whatwhere's defaults. {start and f'{start} '}{record_sentence(results)}"
     )
 
 

@@ -13,6 +13,7 @@ from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import cut, visible
 from whatwhere.report.html import COLORS
 from whatwhere.report.section import Chart, Series
+from whatwhere.report.text import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,8 +95,8 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
             axes.xaxis.set_minor_formatter(lambda value, _: "")
         elif len(figure.x) <= _MOST_TICKS:
             axes.set_xticks(_ticks(figure.x, width))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
+        for axis in (axes.xaxis, axes.yaxis):  # a tick at 0 may be 1e-17
+            axis.set_major_formatter(lambda value, _: number(round(value, 12), 10))
         for at, text in figure.marks:
             axes.axvline(at, color="#111111", linewidth=0.8, dashes=(3, 2))
             left = at - min(figure.x) < 0.2 * (max(figure.x) - min(figure.x))  # the text would cover the numbers there
@@ -112,13 +113,13 @@ def draw(figure: Chart, width: Number = 84.0) -> "Figure":
 
 
 def _ticks(x: Sequence[Number], width: Number) -> list[Number]:
-    """Return those of the tested values whose labels have room."""
+    """Return those of the tested values whose labels have room, the greatest always."""
     kept: list[Number] = []
-    for at in x:
+    for at in reversed(x):
         needed = 1.5 + 0.8 * sum(len(f"{each:,.10g}") for each in (at, *kept[-1:]))  # mm, of digits of 7 points
-        if not kept or (at - kept[-1]) * (width - 22) > needed * (max(x) - min(x)):
+        if not kept or (kept[-1] - at) * (width - 22) > needed * (max(x) - min(x)):
             kept.append(at)
-    return kept
+    return kept[::-1]
 
 
 def _draw_curve(axes: "Axes", curve: Series, n: int, x: Sequence[Number], opacity: float) -> "Line2D":

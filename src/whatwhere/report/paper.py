@@ -91,7 +91,7 @@ def write_tables(
             f"differences-{each.length or 'in-length'}": differences_table(results, each) for each in pairs
         },
     }
-    methods = f"{setup_sentence(results)}{methods_sentence(results, pairs[0])}" if pairs else ""
+    methods = " ".join(filter(None, (setup_sentence(results), methods_sentence(results, pairs[0]) if pairs else "")))
     contents: dict[str, str] = {}
     if "csv" in formats:
         contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}
