@@ -187,7 +187,8 @@ def test_what_is_counted_and_recorded(results: Comparison) -> None:
     record = results.record
     assert record.model is not None
     assert (record.model.name, record.model.reads) == ("Decoder", ("dim", "heads", "layers"))
-    assert record.command is None  # it lies in a package, which --module cannot name
+    assert record.command is not None
+    assert "--module tests.comparison.own_decoder:Decoder" in record.command
 
 
 def test_the_report_names_the_model_and_no_setting_that_it_does_not_read(results: Comparison) -> None:
