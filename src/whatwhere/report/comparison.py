@@ -71,8 +71,8 @@ def sections(results: Comparison) -> list[Section]:
     against = None if results.against is None else differences_figure(results, results.against)
     differences: list[Part] = [*sentences.conclusions(results, found), *([] if against is None else [against])]
     schemes: list[Part] = [sentences.doors_sentence(results), *fingerprints(results), *by_distance(results)]
-    told = sentences.start_sentence, sentences.record_sentence, sentences.repeat_sentence
-    made: list[Part] = [sentence(results) for sentence in told]
+    made_of = sentences.start_sentence, sentences.record_sentence, sentences.repeat_sentence
+    made: list[Part] = [sentence(results) for sentence in made_of]
     made += [*held_out_figure(results), runs(results)]
     few = isinstance(found, Missing) or not found.enough_seeds
     named: list[tuple[str, str, Iterable[Part], bool]] = [

@@ -164,7 +164,7 @@ def setup_sentence(results: Scored) -> str:
     """Describe what was trained, how and where, as a paper's section on methods does; "" of scores from elsewhere."""
     if not isinstance(results, Comparison):
         return ""
-    record, start, told = results.record, start_sentence(results), {"task", "lengths", "trained", "device"}
+    record, start, apart = results.record, start_sentence(results), {"task", "lengths", "trained", "device"}
     changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
     model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
     trained = f"inputs of {ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
@@ -172,7 +172,7 @@ def setup_sentence(results: Scored) -> str:
     where = f"on {name_text(record.device)} in {'bfloat16' if record.device == 'cuda' else 'float32'}"
     return (
         f"Task: {name_text(results.task.name)}. With each scheme, {model} was {done}, "
-        f"{count(len(results.seeds), 'seed')}, {where}. Settings: {_stated(results, changed - told | {*_RECIPE})}; "
+        f"{count(len(results.seeds), 'seed')}, {where}. Settings: {_stated(results, changed - apart | {*_RECIPE})}; "
         f"others are whatwhere's defaults. {start and f'{start} '}{record_sentence(results)}"
     )
 
