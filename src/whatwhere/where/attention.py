@@ -275,7 +275,7 @@ def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _R
     """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
     anything = scores.element is not None or scores.allowed is not None or how.sink is not None
     blockwise = anything and scores.blocks is not None and not how.dropout and how.softcap is None
-    if blockwise and scores.blocks is not None and q.shape[2] >= _MIN_BLOCKWISE and _for_cpu(q, k, v):
+    if blockwise and scores.blocks is not None and _for_cpu(q, k, v) and q.shape[2] >= _MIN_BLOCKWISE:
         bias = scores.blocks()
         if bias is not None and bias.serves(q.dtype):
             scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
@@ -305,8 +305,9 @@ def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
 
 def _for_cpu(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return whether kernels of the CPU serve these: ours by blocks, and PyTorch's that returns the logarithms."""
-    some = 0 not in (*q.shape, *k.shape)  # of no queries it divides by 0, which ends the process
-    return some and q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled() and _is_eager(q, k, v)
+    if not (q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled() and _is_eager(q, k, v)):
+        return False  # before sizes are looked at, which would fix them in an exported program
+    return 0 not in (*q.shape, *k.shape)  # of no queries it divides by 0, which ends the process
 
 
 def _with_column(
