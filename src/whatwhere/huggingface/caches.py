@@ -281,7 +281,8 @@ def _measured(
             for one in _layouts(scheme, x.shape[-1]):
                 bounds = (one.bind(p, length) for p, length in zip(tables, lengths, strict=True))
                 if not _differ(one.rerotate(x, *bounds), y):
-                    found.setdefault(n, (Where(one, window=wheres[n].window), moved[0] == 1))
+                    found[n] = Where(one, window=wheres[n].window), moved[0] == 1
+                    break
         if n not in found:
             raise CheckpointError(
                 f"layer {n} of this {type(model).__name__} caches keys that are not rotated as its configuration "
