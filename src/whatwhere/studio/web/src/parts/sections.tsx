@@ -138,15 +138,16 @@ function TextTable({ table, open }: { table: TableOfText; open: boolean }) {
   );
 }
 
-/** Bars beside the first numbers of a table, which has their lengths, or those of a chart. */
+/** Bars of a chart, or of a table that has their lengths, beside its first numbers. */
 function BarsFigure({ chart }: { chart: Pick<Chart, "table"> & Partial<Chart> }) {
   const { about } = useView();
   const { table, title = table.caption, series = table.exact, x = [0, 1], note = "", method = "" } = chart;
+  const written = chart.series ? table.columns.indexOf(series[0]!.name) : table.numeric[0] || 1;
   const bars = table.rows.map((row, n) => ({
     name: visible(row[0]!),
     share: table.bars?.[n] ?? (series[0]!.values[n] ?? 0) / (x[1] || 1),
     color: "c1",
-    text: row[table.numeric[0] || 1]!,
+    text: row[written]!,
   }));
   return (
     <Figure
