@@ -49,11 +49,12 @@ lint: $(VENV)/dev.stamp ## format and lint, without changing anything
 types: $(VENV)/dev.stamp ## strict type check
 	$(BIN)/mypy
 
-# Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
+# Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second,
+# which collects the files that have such tests: all files would take half as long again.
 # The third rehearses on the CPU what tests the library on a GPU, so that it is sound when there is one.
 tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in three passes
 	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,experiments,beartype.beartype $(COVER)
-	$(PYTEST) -m "compile and not slow" $(COVER_MORE)
+	$(PYTEST) -m "compile and not slow" $(COVER_MORE) $$(grep -rl mark.compile tests)
 	WHATWHERE_TEST_DEVICE=cpu $(PYTEST) -r fE -m "cuda and not compile" tests/cuda
 
 # Not a part of the tests, which it would make three quarters longer.
