@@ -670,6 +670,39 @@ def test_positions_that_do_not_count_on_are_the_callers() -> None:
             unknown.next()
 
 
+ODD = torch.tensor([0, 2, 4, 6, 8, 10])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "forgetful", "at", "following"),
+    [
+        (6, 6, "own", 6, 12),
+        (6, 6, "other", 6, 8),  # the two keys that it still has, right behind
+        (6, 6, "other", 100, 102),  # or as far behind as what it has forgotten
+        (6, 6, "both", 100, 102),
+        (ODD, 6, "other", 11, None),
+        (6, ODD, "own", 6, None),
+        (6, 6, "own", 100, None),  # nothing that was forgotten is between them
+        (6, 6, "own", 0, None),
+        (6, 6, "other", 0, None),
+    ],
+)
+def test_the_next_position_behind_a_paste_is_known_as_without_forgotten_keys(
+    own: Any, other: Any, forgetful: str, at: int, following: int | None
+) -> None:
+    where = ww.Where(ww.Rotary(HEAD_DIM), window=3)
+    a, b = filled(where, raw(6), own), filled(where, raw(6), other)
+    for name, cache in (("own", a), ("other", b)):
+        if forgetful in (name, "both"):
+            cache.forget()
+    a.paste(b, at=at)
+    if following is not None:
+        assert a.next().index.unique().tolist() == [following]
+        return
+    with pytest.raises(PositionError, match="do not count on by 1"):
+        a.next()
+
+
 def test_nothing_has_changed_where_a_map_cannot_move() -> None:
     cache = filled(ww.Where(Scaled()), raw())
     before = cache.k.clone()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, SettingError, ShapeError
-from whatwhere.position.coordinates import last_document, require_positions
+from whatwhere.position.coordinates import last_document, next_coordinate, require_positions
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, positions, text_positions
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.score_bias import ScoreBias
@@ -253,11 +253,7 @@ class KVCache:
         begin = self.tokens - len(slots)
         if begin == 0:
             return self
-        if not self._gaps:
-            try:
-                self.next()
-            except PositionError as unknown:
-                self._no_next = unknown
+        self._no_next = self._why_no_next()
         last = p.start is not None and len(slots) > 0 and int(slots[0]) == begin  # which count on as ever
         kept = positions(len(slots), p.start + begin, p.device) if last and p.start is not None else p[slots]
         self._gather(slots[None])
@@ -338,9 +334,10 @@ class KVCache:
             tensors["k"] = tensors["k"].to(self._held["k"].dtype) if self._held else moved.k
         forgotten = self.tokens + other.least if other.least else self.least
         keys = self.positions.append(new) if self.tokens else new
+        no_next = other._why_no_next() or self._why_no_next(new if keys is not new else None, other._gaps)
         self._append(new, keys, tensors, moved._lengths)
-        self.least = forgotten
-        self._gaps, self._no_next = self._gaps or other._gaps, self._no_next or other._no_next
+        self.least, self._gaps = forgotten, self._gaps or other._gaps
+        self._no_next = no_next if self._gaps else None
         return self
 
     def regime(self, n: int | None = None) -> "KVCache":
@@ -380,6 +377,17 @@ class KVCache:
             return new, new
         new = self.next(int(step)) if is_number(step) else as_positions(step)
         return new, self.positions.append(new)
+
+    def _why_no_next(self, then: Positions | None = None, forgot: bool = False) -> PositionError | None:
+        """Return why `next` is unknown, or unknown behind `then`, unless it only leaves out what was forgotten."""
+        try:
+            end = self.next().index[0]
+            if then is not None and then.axes == 1:
+                start = torch.minimum(first_token(then)[0], end) if forgot else first_token(then)[0]
+                next_coordinate(torch.cat(torch.broadcast_tensors(end - 1, start), dim=-1)[None], None)
+        except PositionError as unknown:
+            return unknown
+        return None
 
     def _require_movable(self, operation: str, sums: bool = True) -> None:
         """Raise SettingError where tokens of this layer cannot be at other positions, or behind other tokens."""
