@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 import whatwhere as ww
-from whatwhere.where.score_bias import as_finite
 
 
 class Ramp(ww.InputEncoding):
@@ -72,23 +71,14 @@ def test_a_custom_input_scheme_works_in_the_layer():
     assert torch.allclose(added, torch.tensor([2.0, 3.0, 4.0])[:, None].expand(1, 3, 4), atol=1e-6)
 
 
-def test_a_custom_map_is_bound_once_for_equal_positions():
+def test_a_custom_map_is_bound_once_for_each_of_the_positions():
     scheme = Stretch(4)
     q = torch.ones(1, 2, 3, 4)
-    mapped_q, mapped_k = scheme(q, q, ww.positions(3))
-    assert scheme.bound == 1
-    assert mapped_q[0, 0].tolist() == [[p] * 4 + [0] for p in range(3)]
-    assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
-
-
-def test_a_custom_map_is_bound_twice_for_two_positions():
-    scheme = Stretch(4)
-    mapped_q, mapped_k = scheme(
-        torch.ones(1, 2, 1, 4), torch.ones(1, 2, 3, 4), ww.positions(1, start=2), torch.arange(3)
-    )
-    assert scheme.bound == 2
-    assert mapped_q[0, 0, 0, 0] == 2
-    assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
+    for queries, keys, times in ((ww.positions(3), None, 1), (ww.positions(1, start=2), torch.arange(3), 3)):
+        mapped_q, mapped_k = scheme(q[:, :, : queries.tokens], q, queries, keys)
+        assert scheme.bound == times
+        assert mapped_q[0, 0].tolist() == [[p] * 4 + [0] for p in queries.index.flatten().tolist()]
+        assert torch.allclose(mapped_k[0, 0, :, 0], torch.tensor([1, 1 / 2, 1 / 3]))
 
 
 def test_a_map_may_change_the_number_of_features():
@@ -120,12 +110,3 @@ def test_a_causal_bias_is_not_evaluated_for_later_keys():
         ww.Where(score=scheme).at(p).attention(q, q, q, causal=False)
     assert scheme(p, causal=True)[0, 0].tolist() == [[0, -torch.inf], [10, 11]]
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_as_finite_keeps_what_fits_and_bounds_the_rest(dtype):
-    made = as_finite(torch.tensor([-3.0e38, -1.0, 0.0, 2.0]), dtype)
-    assert made.dtype == dtype
-    assert bool(made.isfinite().all())
-    assert made[1:].tolist() == [-1, 0, 2]
-    assert made[0] == max(torch.tensor(-3.0e38).to(dtype).item(), torch.finfo(dtype).min)

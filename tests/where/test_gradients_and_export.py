@@ -78,13 +78,14 @@ def test_a_checkpointed_layer_has_the_gradients_of_a_plain_one(name: str, kind: 
     require_equal(layers.gradients(partial(layers, run=RUNS[kind]), x), wanted)
 
 
-@pytest.mark.parametrize("name", ["t5", "kerple", "fire"])
+@pytest.mark.parametrize("name", ["kerple", "fire"])
 @pytest.mark.parametrize("kind", RUNS)
 def test_so_has_one_of_a_long_sequence(name: str, kind: str) -> None:
     layers, x = Layers(name, 600), sample(600)  # by blocks of queries
     require_equal(layers.gradients(partial(layers, run=RUNS[kind]), x), layers.gradients(layers, x))
 
 
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_gradients_flow_after_a_first_use_without_them(name: str) -> None:
     layers, x = Layers(name), sample()

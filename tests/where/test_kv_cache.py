@@ -5,13 +5,11 @@ from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere import reference
 from whatwhere.errors import PositionError, RegimeWarning, SettingError, ShapeError
 
 from ..laws.cases import CASES, DIM, HEADS, KEY_HEADS, Case
@@ -139,28 +137,6 @@ def test_a_cache_holds_what_a_forward_pass_puts_there(case: Case, operation: str
     close(*OPERATIONS[operation](cache, text), allowed=3e-5 if fope else 1e-6)
 
 
-@each
-def test_forgotten_keys_are_those_that_no_query_sees(case: Case) -> None:
-    where = case.build()
-    if where.input or (where.query_key is not None and where.query_key.by_content):
-        return
-    text, later = raw(20), raw(1, seed=30)
-    windowed = ww.Where(query_key=where.query_key, score=where.score, scale=where.scale, window=4)
-    whole, cache = (filled(windowed, text, regime_length=case.regime) for _ in range(2))
-    assert cache.forget().tokens == 3
-    same(put(cache, later), put(whole, later))
-
-
-def test_rotation_is_that_of_the_reference() -> None:
-    """Float64 NumPy, after a context shift (n_keep 3 and n_discard 5 of llama.cpp) and a move."""
-    text, where = raw(), ww.Where(ww.Rotary(HEAD_DIM))
-    cache = filled(where, text).drop(3, 8).shift(40)
-    kept = [0, 1, 2, *range(8, T)]
-    for row in range(2):
-        expected = reference.rotary(text.k[row][:, kept].double().numpy(), np.arange(len(kept)) + 40.0)
-        np.testing.assert_allclose(cache.k[row].numpy(), expected, rtol=0, atol=1e-6 * float(text.k.abs().amax()))
-
-
 def _norms(x: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return torch.hypot(a, b).repeat(*(1,) * (x.dim() - 1), 2)
@@ -208,20 +184,6 @@ def test_a_step_writes_into_room_that_is_there() -> None:
     assert {cache.fork().tokens, cache[:].tokens, where.cache().paste(cache).tokens} == {T + 1}
     put(cache, raw(1, seed=9))  # what was read of it are copies
     assert cache.k.data_ptr() == address
-
-
-@pytest.mark.parametrize("move", ["shift", "paste", "regime"])
-def test_sequences_of_the_same_positions_move_by_tables_of_one_row(move: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rope, text, shapes = ww.Rotary(HEAD_DIM, scaling=ww.scaling.DynamicNTK(2.0, 8)), raw(4), []
-    cache, other, rerotate = filled(ww.Where(rope), text), filled(ww.Where(rope), text), rope.rerotate
-
-    def spy(k: Tensor, *bounds: Any) -> Tensor:
-        shapes.extend(table.shape for bound in bounds for table in bound)
-        return rerotate(k, *bounds)
-
-    monkeypatch.setattr(rope, "rerotate", spy)
-    cache.paste(other) if move == "paste" else getattr(cache, move)(40)
-    assert {shape[0] for shape in shapes} == {1}
 
 
 OTHERS: dict[str, Callable[[ww.KVCache], ww.KVCache]] = {
@@ -389,41 +351,6 @@ def test_one_call_verifies_a_tree_of_drafts(window: int | None) -> None:
         same(y[row : row + 1], in_one_pass(where, text.then(drafts.at(path)).then(later))[row : row + 1])
 
 
-def test_one_call_verifies_64_drafts() -> None:
-    parents = torch.tensor([max(-1, (n - 1) // 2) if n else -1 for n in range(64)])
-    p, mask = ww.positions(1000).tree(parents)
-    assert p.index.amax() == 1006
-    assert mask.shape == (1, 1, 64, 1064)
-    assert mask[0, 0, :, 1000:].sum(-1).tolist() == (p.index - 999).flatten().tolist()
-    with pytest.raises(PositionError, match=r"draft 1 has parent 1, but needs one before it, of 0 to 0, or -1"):
-        ww.positions(4).tree(torch.tensor([-1, 1]))
-
-
-def test_beams_are_reordered() -> None:
-    where, text = ww.Where(ww.Rotary(HEAD_DIM), ww.FoX(DIM, HEADS)), raw(6, 1)
-    beams = filled(where, text).fork([0, 0, 0])
-    steps = [raw(1, 3, seed=s) for s in (1, 2)]
-    put(beams, steps[0])
-    beams.select([2, 0, 2])
-    put(beams, steps[1])
-    three = Raw(*(x.expand(3, *x.shape[1:]) for x in text))
-    whole = three.then(Raw(*(x[[2, 0, 2]] for x in steps[0]))).then(steps[1])
-    close(beams, whole, ww.positions(8))
-
-
-def test_a_prompt_is_cached_and_continued_under_yarn() -> None:
-    """One prefix, saved by its slices and continued twice, at its own position and at another."""
-    where = ww.Where(ww.Rotary(HEAD_DIM, scaling=ww.scaling.YaRN(4.0, 16)))
-    text, other = raw(40), raw(3, seed=40)
-    prefix = filled(where, text.at(slice(30)))
-    saved = prefix[:20]
-    put(saved, other)
-    close(saved, text.at(slice(20)).then(other), ww.positions(23))
-    moved = where.cache().paste(prefix, at=100)
-    assert torch.equal(moved.positions.index, ww.positions(30, start=100).index)
-    is_mapped(moved, text.at(slice(30)), ww.positions(30, start=100))
-
-
 LONG = ww.scaling.LongRoPE((1.0,) * 8, tuple(1.0 + n for n in range(8)), original_length=8, factor=4.0)
 
 
@@ -520,49 +447,6 @@ def test_rows_are_dropped_and_shifted_each_by_its_own_tokens() -> None:
     close(cache, text.at(kept), ww.Positions.from_mask(mask[:, kept]))
     with pytest.raises(PositionError, match="negative"):
         cache.shift(-1)
-
-
-def test_what_a_whole_model_makes_of_an_operation() -> None:
-    """Two layers: a shift is exact; a drop, a second paste or another regime is not, as the second layer shows."""
-    where, text = ww.Where(ww.Rotary(HEAD_DIM)), draw(1, T, DIM)
-    weights = [draw(3, DIM, DIM, seed=n) * DIM**-0.5 for n in (1, 2)]
-
-    def read(x: Tensor, caches: list[ww.KVCache]) -> Tensor:
-        for (a, b, c), cache in zip(weights, caches, strict=True):
-            q, k, v = ((x @ w).unflatten(-1, (HEADS, -1)).transpose(1, 2) for w in (a, b, c))
-            here = cache.at(x.shape[1])
-            q, k = here.query_key(q, k)
-            x = x + here.attention(q, *cache.append(here, k, v)).transpose(1, 2).flatten(2)
-        return x
-
-    def after(*parts: Tensor, where: ww.Where = where, length: int | None = None) -> list[ww.KVCache]:
-        caches = [where.cache(regime_length=length), where.cache(regime_length=length)]
-        for part in parts:
-            read(part, caches)
-        return caches
-
-    def distance(changed: list[ww.KVCache], fresh: list[ww.KVCache]) -> list[float]:
-        last = draw(1, 1, DIM, seed=8)
-        y, z = read(last, changed), read(last, fresh)
-        layers = [float((a.k - b.k).abs().amax()) for a, b in zip(changed, fresh, strict=True) if a.tokens == b.tokens]
-        return [*layers, float((y - z).abs().amax())]
-
-    kept = torch.cat([text[:, :3], text[:, 7:]], 1)
-    shifted = [cache.shift(50) for cache in after(text)]
-    y, z = read(kept[:, :1], shifted), read(kept[:, :1], after(text))
-    assert (y - z).abs().max() < 1e-5
-    first, second, end = distance([cache.drop(3, 7) for cache in after(text)], after(kept))
-    assert first < 1e-5 < 0.1 < min(second, end)
-    one, two = after(text[:, :6]), after(text[:, 6:])
-    first, second, end = distance([a.paste(b) for a, b in zip(one, two, strict=True)], after(text))
-    assert first < 1e-5 < 0.1 < min(second, end)
-    dynamic = ww.Where(ww.Rotary(HEAD_DIM, scaling=ww.scaling.DynamicNTK(2.0, 8)))
-    stated = after(text[:, :8], where=dynamic, length=40)
-    first, second, end = distance([cache.regime(40) for cache in after(text[:, :8], where=dynamic)], stated)
-    assert first < 1e-5 < 0.01 < min(second, end)
-    alone = [where.cache().paste(cache, at=30) for cache in after(text)]
-    y, z = read(kept[:, :1], alone), read(kept[:, :1], after(text))
-    assert (y - z).abs().max() < 1e-5
 
 
 class Scaled(ww.QueryKeyMap):
@@ -701,14 +585,6 @@ def test_the_next_position_behind_a_paste_is_known_as_without_forgotten_keys(
         return
     with pytest.raises(PositionError, match="do not count on by 1"):
         a.next()
-
-
-def test_nothing_has_changed_where_a_map_cannot_move() -> None:
-    cache = filled(ww.Where(Scaled()), raw())
-    before = cache.k.clone()
-    with pytest.raises(SettingError, match="Scaled has no rerotate"):
-        cache.drop(1, 3)
-    assert torch.equal(cache.k, before)
 
 
 def test_a_cache_is_pasted_into_itself_and_may_begin_with_nothing() -> None:

@@ -108,6 +108,7 @@ def test_every_scheme_in_every_order(name: str, order: ShardOrder) -> None:
             assert_equal(by_blocks(where, p, order), whole(where, p))
 
 
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("order", SHARD_ORDERS)
 @pytest.mark.parametrize(
     "window",

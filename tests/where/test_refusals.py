@@ -70,11 +70,11 @@ Sinusoidal(2.0) -> ShapeError: dim
 Sinusoidal(8, offset=-1) -> SettingError: offset=-1
 AxialSinusoidal(7) -> ShapeError: needs an even number: a sine and a cosine share one frequency
 AxialSinusoidal(8, 3) -> ShapeError: none are left for the last. … A multiple of 6, such as 12,
-AxialSinusoidal(2, 2) -> ShapeError: none are left for the last. … A multiple of 4, such as 4,
 AxialSinusoidal(4, 2, layout="tensor2tensor") -> ShapeError: at least 4 features, but dim=4 gives 2. … Pass dim=8
 AxialSinusoidal(0) -> ShapeError: needs a whole number of at least 1
 AxialSinusoidal(8, 0) -> ShapeError: needs a whole number of at least 1
 AxialSinusoidal(8, theta=0.0) -> SettingError: theta
+AxialSinusoidal(8)(Positions.grid(2, 2, 2)) -> PositionError: AxialSinusoidal measures along 2 axes, but these
 Fourier(8, 9, axes=2)(Positions.grid(2, 2, 2)) -> PositionError: Fourier measures along 2 axes
 Fourier(8, 10, features=7) -> ShapeError: features=7, but needs an even number: a cosine and a sine share one frequency
 Fourier(8, 0) -> ShapeError: max_length=0, but needs a whole number
@@ -83,10 +83,8 @@ Fourier(8, 10, hidden=0) -> ShapeError: hidden=0
 Fourier(8, 10, width=0.0) -> SettingError: width=0.0, but needs a finite number above 0
 Fourier(7, 10) -> ShapeError: features=7
 Learned(3, 7, -1) -> ShapeError: offset=-1, but needs a whole number of rows
-Learned(3, 7, 0.5) -> ShapeError: offset=0.5, but needs a whole number of rows
 Learned(3, 7).resized_grid((2, 3), (4, 5)) -> ShapeError: a grid of 2 x 3 has 6 cells, but the table 7 rows
 Learned(3, 7).resized_grid((2, 3), (4, 5), prefix=7) -> ShapeError: prefix=7, but this table has 7 positions
-Learned(3, 7).resized_grid((2, 3), (4, 5), prefix=-1) -> ShapeError: prefix=-1
 Learned(3, 7).resized_grid((2, 3), (4, 5, 6), prefix=1) -> ShapeError: a grid has two sizes, as in (14, 14)
 Learned(3, 7).resized(0) -> ShapeError: length=0, but needs a whole number
 Learned(3, 7).resized(9, rule="bicubic") -> SettingError: rule='bicubic', but knows only: linear, cubic
@@ -111,10 +109,8 @@ AxialRotary(7) -> ShapeError: AxialRotary got head_dim=7, but needs an even numb
 AxialRotary(8, 0) -> ShapeError: AxialRotary got axes=0, but needs a whole number of at least 1
 AxialRotary(64, 3) ->
     ShapeError: head_dim=64, whose 32 pairs do not divide among axes=3. … For larger first … pass sections=(11, 11, 10)
-AxialRotary(4, 3) -> ShapeError: head_dim=4, whose 2 pairs do not divide among axes=3.
 AxialRotary(16, sections=(4, 5)) ->
     ShapeError: sections=(4, 5) for axes=2, but needs 2 numbers, 8 in total: that is how many pairs head_dim=16 has
-AxialRotary(16, sections=(3, 3, 2)) -> ShapeError: for axes=2, but needs 2 numbers
 AxialRotary(16, sections=(8, 0)) -> ShapeError: sections[1]=0, but needs a whole number
 AxialRotary(8, theta=0.0) -> SettingError: AxialRotary got theta=0.0
 AxialRotary(8)(q(8), q(8), Positions.grid(2, 2, 2)) ->
@@ -127,15 +123,12 @@ MixedRotary(8, sets=4)(q(4, 8, 4), q(4, 8, 2), Positions.grid(2, 2)) ->
 MultimodalRotary(128, (16, 24, 20)) ->
     ShapeError: sections=(16, 24, 20), 60 pairs in total, but 128 features are rotated, which are 64 pairs
 MultimodalRotary(16, (10, -1, -1)) -> ShapeError: but needs whole numbers, 0 or more
-MultimodalRotary(16, (4.0, 2, 2)) -> ShapeError: but needs whole numbers, 0 or more
 MultimodalRotary(16, (2, 3, 3), layout="interleaved") ->
     ShapeError: axis 2 has one pair in 3, 3 in all: the last would be pair 8, but they end at 7. … Give the other axes
 MultimodalRotary(16, (4, 2, 2), layout="mixed") ->
     SettingError: MultimodalRotary got layout='mixed', but knows only: chunked, interleaved
 MultimodalRotary(16, (4, 4, 4), rotary_dim=24) ->
     ShapeError: MultimodalRotary got rotary_dim=24, but a head has only head_dim=16 features
-MultimodalRotary(16, (1,), rotary_dim=3) -> ShapeError: MultimodalRotary got rotary_dim=3, but needs an even
-MultimodalRotary(16, (4, 2, 2), -1.0) -> SettingError: MultimodalRotary got theta=-1.0
 MultimodalRotary(16, (4, 2, 2), scaling="yarn") -> SettingError: but needs a scaling, such as
 MultimodalRotary(16, (4, 2, 2))(q(4, 16), q(4, 16), Positions.grid(2, 2)) ->
     PositionError: MultimodalRotary measures along 3 axes, but these positions have 2
@@ -143,13 +136,11 @@ XPos(7) -> ShapeError: XPos got head_dim=7, but needs an even number
 XPos(8, theta=0.0) -> SettingError: XPos got theta=0.0
 XPos(8, scale_base=0.0) -> SettingError: XPos got scale_base=0.0, but needs a finite number above 0
 XPos(8, center=-1) -> SettingError: XPos got center=-1, but needs a position: a whole number, 0 or more
-XPos(8, center=0.5) -> SettingError: XPos got center=0.5, but needs a position
 XPos(8)(q(4), q(4), Positions.grid(2, 2)) -> PositionError: XPos measures along one axis, but these positions have 2
 FoPE(7, 100) -> ShapeError: needs an even number: it rotates pairs of features
 FoPE(8, 6) -> SettingError: not even the fastest wave completes a rotation
 FoPE(8, 100, 0) -> ShapeError: sets=0, but needs a whole number
 FoPE(8, 100, gain=-0.1) -> SettingError: gain=-0.1, but needs a finite number of at least 0
-FoPE(8, 100, gain=float("inf")) -> SettingError: gain=inf
 FoPE(8, 100, theta=0.0) -> SettingError: theta=0.0
 FoPE(8, 100, 3)(q(3, 8, 4), q(3, 8, 4), 3) -> ShapeError: 3 sets of coefficients, which do not match 4 heads
 PoPE(8, 4)(q(3), q(3), 3) -> ShapeError: PoPE was made for num_heads=4, but q has 2 heads
@@ -168,14 +159,10 @@ attend(None, q(3).numpy()) -> SettingError: q is of type ndarray
 Rotary(8)(q(3), [1.0]) -> SettingError: k is of type list … Pass torch.tensor(k)
 Where().at(3).input(q(3)[0].numpy()) -> SettingError: x is of type ndarray
 SelfExtend(PoPE(8, 2), 4, 2) -> DoorError: such as Rotary(head_dim=64), but got PoPE
-DualChunk(Rotary, 4, 5) -> DoorError: but got the class Rotary
 DualChunk(Rotary(8), chunk_size=6, max_distance=5) -> ShapeError: max_distance needs to be at least chunk_size
 SelfExtend(Rotary(8), 4, 0) -> ShapeError: group_size
 attend(SelfExtend(Rotary(8), 4, 2), q(6)) -> ShapeError: Map queries and keys first
-attend(SelfExtend(Rotary(8), 4, 2), q(6), mapped=True, causal=False) -> SettingError: supports causal attention only
 Where(SelfExtend(AxialRotary(8), 4, 2)).at(Positions.grid(2, 3)) -> PositionError: measures along one axis
-attend(XPos(8), q(4), causal=False, mapped=True) ->
-    SettingError: XPos supports causal attention only, but got causal=False
 
 # The query_key door: rotations by content, and factors
 Where(CARoPE(5, 8, 3)).at(4).query_key(q(4, 8, 3), q(4, 8, 3)) ->
@@ -192,7 +179,6 @@ CARoPE(5, 8, 3)(q(4, 8, 3), q(4, 8, 3), 4) -> DoorError: it needs more than posi
 SSMax(8, 3, CARoPE(5, 8, 3)) -> DoorError: needs a map by position alone
 Where(CARoPE(5, 8, 3), window=2).kept(positions(4)) -> SettingError: so none can be deleted
 CARoPE(5, 8, 3, theta=1.0) -> SettingError: theta
-attend(CARoPE(5, 8, 3), q(4, 8, 3), causal=False) -> SettingError: supports causal attention only
 Where(SelectiveRoPE(12, 8, 3)).at(4).query_key(q(4, 8, 3), q(4, 8, 3)) ->
     SettingError: SelectiveRoPE needs the increments of all keys, but got none
 turned(SelectiveRoPE(12, 8, 3), q(4, 8, 3), lambda x: torch.cat([x, x[..., :1]], -1)) ->
@@ -200,18 +186,14 @@ turned(SelectiveRoPE(12, 8, 3), q(4, 8, 3), lambda x: torch.cat([x, x[..., :1]],
 turned(SelectiveRoPE(12, 8, 3), q(4, 8, 3), lambda x: x[:, :, :3]) -> ShapeError: append the new ones to the cached
 Where(SelectiveRoPE(12, 8, 3)).at(4).increments(torch.ones(1, 4, 6)) -> ShapeError: made for dim=12
 SelectiveRoPE(12, 8, 3)(q(4, 8, 3), q(4, 8, 3), 4) -> DoorError: SelectiveRoPE depends on token vectors
-Where(SelectiveRoPE(12, 8, 3), window=2).kept(positions(4)) -> SettingError: so none can be deleted
 SelectiveRoPE(12, 8, 5) -> ShapeError: normalizes 5 equal parts of x
 SelectiveRoPE(5, 8, 5, theta=0.0) -> SettingError: theta
-attend(SelectiveRoPE(12, 8, 3), q(4, 8, 3), causal=False) -> SettingError: supports causal attention only
 SSMax(8, 3)(q(3), q(3), 3) -> ShapeError: SSMax was made for num_heads=3, but q has 2 heads
 SSMax(8, 3, then=ALiBi(3)) -> DoorError: such as Rotary(head_dim=64), but got ALiBi
-SSMax(8, 3, then=Rotary) -> DoorError: but got the class Rotary
 SSMax(8, 3, then=Rotary(16)) -> ShapeError: SSMax has head_dim=8, but Rotary has 16: make both equal
 SSMax(8, 3, original_length=1) -> ShapeError: original_length=1
 scheme("ssmax", 16, 2, 32, then="rotery") -> UnknownScheme: ssmax got then='rotery', but takes one of: rotary
 QueryTemperature(8, 0.1) -> SettingError: got curve=0.1, but needs a curve, such as temperature.Stepped
-QueryTemperature(8, temperature.Power) -> SettingError: got curve=the class Power, but needs a curve
 QueryTemperature(8, temperature.Power(), Rotary(16)) -> ShapeError: QueryTemperature has head_dim=8, but Rotary has 16
 QueryTemperature(8, temperature.Power())(q(4), q(4), Positions.grid(2, 2)) ->
     PositionError: QueryTemperature measures along one axis
@@ -232,9 +214,6 @@ scaling.Linear(0.0) -> SettingError: Linear got factor=0.0, but needs a finite n
 scaling.NTK(float("inf")) -> SettingError: NTK got factor=inf, but needs a finite number above 0
 scaling.DynamicNTK(0.5, 64) -> SettingError: DynamicNTK got factor=0.5, but needs a number of at least 1
 scaling.DynamicNTK("2", 64) -> SettingError: factor=
-scaling.DynamicNTK(None, 64) -> SettingError: factor=
-scaling.DynamicNTK([2.0], 64) -> SettingError: factor=
-scaling.DynamicNTK(True, 64) -> SettingError: factor=
 scaling.DynamicNTK(2.0, 64, doubling=1) -> SettingError: doubling=1
 scaling.YaRN(4.0, 0) -> ShapeError: YaRN got original_length=0, but needs a whole number of at least 1
 scaling.YaRN(4.0, 64, beta_fast=1.0, beta_slow=32.0) ->
@@ -271,7 +250,6 @@ T5(2, max_distance=16) -> SettingError: max_distance=17 or more
 T5(2, max_distance=8, bidirectional=True) -> SettingError: max_distance=9 or more
 T5(2, max_distance=0) -> ShapeError: max_distance=0
 T5(2, scale=0.0) -> SettingError: scale=0.0
-T5(2, scale=-1.0) -> SettingError: scale=-1.0
 T5(2, std=0.0) -> SettingError: std=0.0
 T5(2)(Positions.grid(2, 3), causal=True) -> PositionError: T5 measures along one axis
 KERPLE(2, "linear") -> SettingError: KERPLE got kind='linear', but knows only: log, power.
@@ -282,7 +260,6 @@ KERPLE(2).assign(p=torch.ones(2), a=torch.tensor([1.0, 0.0])) ->
     SettingError: got a=0.0 for head 1, but kind='log' needs a above 0 and finite
 KERPLE(2, "power").assign(p=2 * torch.ones(2), a=torch.ones(2)) ->
     SettingError: got p=2.0 for head 0, but kind='power' needs p above 0 and below 2
-KERPLE(2).assign(p=float("nan") * torch.ones(2), a=torch.ones(2)) -> SettingError: got p=nan
 Sandwich(4, 7) -> ShapeError: Sandwich got sinusoid_dim=7, but needs an even number
 Sandwich(0) -> ShapeError: Sandwich got num_heads=0
 Sandwich(4, theta=-1.0) -> SettingError: Sandwich got theta=-1.0
@@ -299,20 +276,15 @@ Swin(2)(Positions.grid(2, 2, 2)) -> PositionError: Swin measures along 2 axes, b
 SwinV2(2, (1, 2, 3)) -> ShapeError: SwinV2 got window_size=(1, 2, 3), but needs height and width
 SwinV2(2, 8, (1, 4)) -> ShapeError: trained_size=(1, 4) for window_size=(8, 8)
 SAM(0, 2) -> ShapeError: SAM got head_dim
-SAM(8, -1) -> ShapeError: SAM got num_heads
 SAM(8, 2, (2, 0)) -> ShapeError: SAM got window_size
 SAM(8, 2, std=0.0) -> SettingError: SAM got std
 
 # The score door: by content
 Shaw(0, 2) -> ShapeError: head_dim=0
-Shaw(8, -1) -> ShapeError: num_heads=-1
 Shaw(8, 2, 0) -> ShapeError: max_distance=0
 Shaw(8, 2, max_future_distance=-1) -> SettingError: max_future_distance=-1
-Shaw(8, 2, max_future_distance=1.5) -> SettingError: max_future_distance
-Shaw(8, 2, max_future_distance=True) -> SettingError: max_future_distance=True
 Shaw(8, 2, std=0.0) -> SettingError: std=0.0
 Shaw(8, 2)(positions(3)) -> DoorError: depends on queries and keys
-Shaw(8, 2).score_mod(positions(3)) -> DoorError: depends on queries and keys
 bind(Shaw(8, 2)) -> DoorError: q is missing
 attend(Shaw(8, 2), q(3, 6)) -> ShapeError: head_dim=8, but q has shape
 bind(Shaw(8, 2), Positions.grid(1, 3), q=q(3)) -> PositionError: one axis
@@ -325,11 +297,9 @@ DeBERTa(8, 2, 5, 8) -> SettingError: max_distance=6 or more
 DeBERTa(8, 2, 4, 0) -> ShapeError: position_buckets=0
 DeBERTa(8, 2, 4, terms=()) -> SettingError: no terms
 DeBERTa(8, 2, 4, terms=("p2p",)) -> SettingError: knows only: c2p, p2c
-DeBERTa(8, 2, 4, terms="both") -> SettingError: knows only: c2p, p2c
 DeBERTa(8, 2, 4, std=-1.0) -> SettingError: std=-1.0
 DeBERTa(8, 2, 4)(positions(3)) -> DoorError: depends on queries and keys
 bind(DeBERTa(8, 2, 4), k=q(3)) -> DoorError: q is missing
-bind(DeBERTa(8, 2, 4), q=q(3)) -> DoorError: k is missing
 attend(DeBERTa(8, 2, 4), q(3, 6)) -> ShapeError: head_dim=8, but q has shape
 TransformerXL(0, 2) -> ShapeError: head_dim=0
 TransformerXL(8, True) -> ShapeError: num_heads=True
@@ -340,7 +310,6 @@ TransformerXL(8, 2, theta=0.0) -> SettingError: theta=0.0
 TransformerXL(8, 2, std=0.0) -> SettingError: std=0.0
 TransformerXL(8, 2)(positions(3)) -> DoorError: depends on queries and keys
 bind(TransformerXL(8, 2), k=q(3)) -> DoorError: q is missing
-bind(TransformerXL(8, 2), q=q(3)) -> DoorError: k is missing
 attend(TransformerXL(8, 2), q(3, 6)) -> ShapeError: head_dim=8, but q has shape
 bind(TransformerXL(8, 2), Positions.grid(1, 3), q=q(3), k=q(3)) -> PositionError: one axis
 CoPE(4, 2, 0) -> ShapeError: CoPE got max_distance=0
@@ -350,17 +319,13 @@ CoPE(4, 2, 8)(positions(3)) -> DoorError: CoPE depends on queries and keys
 CoPE(4, 2, 8).score_mod(positions(3)) -> DoorError: CoPE depends on queries and keys
 bind(CoPE(4, 2, 8)) -> DoorError: q is missing
 attend(CoPE(4, 2, 8), q(3, 6)) -> ShapeError: CoPE was made for head_dim=4, but q has shape (1, 2, 3, 6)
-attend(CoPE(4, 2, 8), q(3, 4), causal=False) -> SettingError: CoPE supports causal attention only, but got causal=False
 FoX(0, 2) -> ShapeError: FoX got dim=0
 FoX(8, 2)(positions(3)) -> DoorError: FoX depends on queries and keys, so it needs more than positions
-FoX(8, 2).score_mod(positions(3)) -> DoorError: FoX depends on queries and keys, so it needs more than positions
 attend(FoX(8, 2), q(4)) -> SettingError: needs the gates of all keys, but got none. … Pass gates=here.gates(x)
 attend(FoX(8, 2), q(4), gates=torch.zeros(1, 2, 1)) ->
     ShapeError: (batch, heads, keys) = (1, 2, 4), but got (1, 2, 1). … With a KV cache
 attend(FoX(8, 2), q(4), gates=torch.full((1, 2, 4), 0.5)) ->
     SettingError: FoX got gates up to 0.5, but they are logarithms
-attend(FoX(8, 2), q(4), gates=torch.zeros(1, 2, 4), causal=False) ->
-    SettingError: FoX supports causal attention only, but got causal=False
 attend(None, q(4), gates=torch.zeros(1, 2, 4)) -> SettingError: gates were given, but there is no bias
 attend(ALiBi(2), q(4), gates=torch.zeros(1, 2, 4)) -> SettingError: gates were given, but ALiBi has none
 Where(FoX(8, 2)).at(4).gates(torch.zeros(1, 4, 6)) ->
@@ -373,9 +338,6 @@ Inkling(8, 2, std=0.0) -> SettingError: std=0.0
 Inkling(8, 2, temperature=2.0) -> SettingError: temperature=2.0, but needs a curve
 attend(Inkling(8, 2, 4), q(4)) -> SettingError: needs the gates of the queries
 attend(Inkling(8, 2, 4), q(4), gates=q(3, 4)) -> ShapeError: Inkling needs gates of shape
-attend(Inkling(8, 2, 4), q(4), gates=q(4, 4, 3)) -> ShapeError: Inkling needs gates of shape
-attend(Inkling(8, 2, 4), q(4), gates=q(4, 5)) -> ShapeError: Inkling needs gates of shape
-attend(Inkling(8, 2, 4), q(4), gates=q(4)[..., 0]) -> ShapeError: Inkling needs gates of shape
 Where(Inkling(8, 2)).at(4).gates(torch.ones(1, 4, 9)) -> ShapeError: was made for dim=8
 
 # Doors, windows, sinks, heads
@@ -394,23 +356,18 @@ Rotary(8)(q(9), q(9), key_positions=9) -> PositionError: key_positions without p
 Rotary(8)(q(1), q(9), 1, 9) -> PositionError: 1 queries and 9 keys do not say
 Where().at(1, 9) -> PositionError: 1 queries and 9 keys do not say
 ALiBi(2)(1, 9) -> PositionError: 1 queries and 9 keys do not say
-ALiBi(2).score_mod(1, 9) -> PositionError: 1 queries and 9 keys do not say
 Where(Sinusoidal(8)).at(3).input(torch.ones(1, 3, 8, dtype=torch.int64)) -> ShapeError: floating-point
 Where(Rotary(8)).at(3).query_key(q(3).long(), q(3).long()) -> ShapeError: floating-point
 Window(0) -> ShapeError: Window got size=0
-Window(True) -> ShapeError: Window got size=True
 Window(4, first=-1) -> SettingError: first=-1
 Window(4, chunked=4) -> SettingError: chunked=4
+Window(2, by="coordinates").mask(Positions.grid(2, 3)) -> PositionError: measures along one axis
 Window(4, by="slots") -> SettingError: by='slots'
 Where(window="512") -> SettingError: window='512'
-Where(window=True) -> SettingError: window=True
 Where(window=4, chunk=4) -> SettingError: has one of them
 Where(chunk=0) -> ShapeError: size=0
 Where().at(3).attention(q(3), q(3)[:, :0], q(3)[:, :0]) -> ShapeError: divide the query heads
 attend(None, q(3).long()) -> ShapeError: floating-point
-attend(None, q(3).bool(), engine="dense") -> ShapeError: floating-point
-attend(None, q(3).to(torch.complex64), engine="sdpa") -> ShapeError: floating-point
-attend(None, q(3).long(), engine="flex") -> ShapeError: floating-point
 InputLayer(9, 8, Learned(8, 4))(torch.ones(1, 3).long(), Where(Learned(8, 4)).at(3)) ->
     DoorError: its own input scheme, Learned, but the Here … InputLayer(input=None), or bind the layer's own layer.where
 attend(None, q(3), sink=Sink(4)) -> ShapeError: Sink was made for num_heads=4, but q has 2 heads
@@ -429,7 +386,6 @@ frequencies.tensor2tensor_frequencies(2) -> ShapeError: dim must be at least 4, 
 scheme("rotary+xpos", 64, 4, 128) -> SettingError: two schemes at the door 'query_key'
 scheme("rotary@512+alibi@512", 64, 4, 128) -> SettingError: window is given twice
 scheme("rotary@fast", 64, 4, 128) -> SettingError: 'fast' of 'rotary@fast' has no value
-scheme("none@window=8,chunk=8", 64, 4, 128) -> SettingError: has one of them
 """
 
 

@@ -62,8 +62,3 @@ def test_max_length_is_a_scale_and_not_an_end():
     long.load_state_dict(short.state_dict())
     assert torch.equal(short(ww.positions(50)), long(ww.positions(100)[::2]))
     assert short(ww.positions(2, start=1_000_000)).isfinite().all()
-
-
-def test_one_axis_is_expanded_to_all():
-    scheme, p = sampled(8, 100, axes=2), ww.positions(5)
-    assert torch.equal(scheme(p), scheme(p.index.expand(2, -1, -1)))

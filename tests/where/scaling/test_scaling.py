@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
@@ -110,26 +109,6 @@ def test_magnitudes_are_the_formulas():
         assert scaling.magnitude == 1
 
 
-@pytest.mark.parametrize(
-    "scaling", [ww.scaling.YaRN(4.0, TRAINED, attention_factor=1.7), LONGROPE], ids=["yarn", "longrope"]
-)
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_the_rotation_is_the_reference_forward_and_backward(scaling, interleaved):
-    x, g, at = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), np.array([0, 1, 9, 70, 100_000])
-    if scaling is LONGROPE:
-        frequencies = reference.longrope_frequencies(DIM, THETA, SHORT, LONG, TRAINED, 100_001)
-    else:
-        frequencies = reference.yarn_frequencies(DIM, THETA, 4.0, TRAINED)
-    how = (THETA, interleaved, None, frequencies, scaling.magnitude)
-    rope = ww.Rotary(DIM, interleaved=interleaved, scaling=scaling)
-    q = x[None].clone().requires_grad_()
-    rotated, _ = rope(q, q, torch.tensor(at))
-    rotated.backward(g[None])
-    # float32 cosines and sines, of pairs up to 5 long.
-    np.testing.assert_allclose(rotated[0].detach().numpy(), reference.rotary(x.numpy(), at, *how), rtol=0, atol=1e-6)
-    require_gradients((q.grad[0],), lambda x: reference.rotary(x, at, *how), (x,), g, atol=2e-6)
-
-
 # Limits
 
 
@@ -140,26 +119,6 @@ def test_dynamic_ntk_without_a_length_is_unscaled():
 # Regimes
 
 FOLLOWING = pytest.mark.parametrize("scaling", [DYNAMIC, LONGROPE], ids=["dynamic-ntk", "longrope"])
-
-
-@FOLLOWING
-def test_each_document_has_its_own_regime(scaling):
-    rope, sizes = ww.Rotary(DIM, scaling=scaling), (100, 30, 64, 65)
-    together = rope.bind(ww.Positions.packed(sizes))
-    for part in range(2):
-        apart = [rope.bind(ww.positions(n))[part] for n in sizes]
-        assert torch.equal(together[part], torch.cat(apart, dim=2))
-
-
-@FOLLOWING
-def test_a_long_neighbor_in_the_batch_changes_nothing(scaling):
-    """Hugging Face takes the largest position of the batch, so its short sequences change with their neighbors."""
-    rope = ww.Rotary(DIM, scaling=scaling)
-    bound = rope.bind(ww.positions(5, start=torch.tensor([0, 59, 60, 5000])))
-    for row, start in enumerate((0, 59, 60, 5000)):
-        alone = rope.bind(ww.positions(5, start=start))
-        assert all(torch.equal(a[row], b[0]) for a, b in zip(bound, alone, strict=True))
-    assert (bound[0][1] - bound[0][2])[:, 1:].abs().max() > 1e-3  # of lengths 64 and 65
 
 
 @FOLLOWING
@@ -187,28 +146,7 @@ def test_a_stated_regime_is_that_of_all(scaling):
     assert (stated - rope(q, q, p)[0]).abs().max() > 1e-2
 
 
-def test_a_stated_regime_is_no_matter_to_other_scalings():
-    q, p = draw(1, 2, 9, DIM), ww.positions(9)
-    for scaling in (None, ww.scaling.YaRN(4.0, TRAINED)):
-        rope = ww.Rotary(DIM, scaling=scaling)
-        assert not rope.follows_length
-        assert torch.equal(rope(q, q, p, regime_length=500)[0], rope(q, q, p)[0])
-
-
 # Magnitudes
-
-
-@pytest.mark.parametrize(
-    "scaling", [ww.scaling.YaRN(16.0, TRAINED), ww.scaling.YaRN(4.0, TRAINED, attention_factor=2.5), LONGROPE]
-)
-def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scaling):
-    rope, p = ww.Rotary(DIM, scaling=scaling), ww.positions(12, start=1000)
-    q, k = draw(1, 2, 12, DIM), draw(1, 2, 12, DIM, seed=1)
-    rotated_q, rotated_k = rope(q, k, p)
-    assert rope.magnitude == scaling.magnitude > 1
-    torch.testing.assert_close(rotated_q.norm(dim=-1), scaling.magnitude * q.norm(dim=-1), rtol=1e-7, atol=0)
-    own = (rotated_q * rotated_k).sum(-1)  # a query and the key of its own position
-    torch.testing.assert_close(own, scaling.magnitude**2 * (q * k).sum(-1), rtol=0, atol=1e-5)
 
 
 def test_features_that_do_not_rotate_have_no_magnitude():

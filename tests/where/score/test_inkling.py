@@ -1,15 +1,10 @@
 """Inkling: queries mix learned profiles of the distance."""
 
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
 from tests.samples import draw_float64 as draw
-from tests.samples import table
-from whatwhere import temperature
-
-QUERIES, KEYS = np.array([0, 4, 30]), np.array([0, 1, 2, 4, 26, 29, 999])
 
 
 def sampled(extent: int = 5, **settings) -> ww.Inkling:
@@ -18,10 +13,6 @@ def sampled(extent: int = 5, **settings) -> ww.Inkling:
     if scheme.gain is not None:
         torch.nn.init.uniform_(scheme.gain, 0.5, 2.0)
     return scheme
-
-
-def at(numbers: np.ndarray) -> ww.Positions:
-    return ww.Positions.from_position_ids(torch.tensor(numbers))
 
 
 def test_one_query_needs_its_own_gates_only():
@@ -35,13 +26,6 @@ def test_one_query_needs_its_own_gates_only():
         for gates in (step.gates(x[:, t : t + 1]), here.gates(x)):
             y = step.attention(q[:, :, t : t + 1], k, v, gates=gates)
             torch.testing.assert_close(y, wanted[:, :, t : t + 1], rtol=0, atol=1e-13)
-
-
-def test_a_temperature_multiplies_the_bias():
-    curve, r = temperature.ClampedLog(alpha=0.5, length=4), draw(1, 2, 3, 4)
-    warm, plain = (table(sampled(temperature=one), at(QUERIES), at(KEYS), gates=r) for one in (curve, None))
-    torch.testing.assert_close(warm, plain * curve.at(torch.tensor(QUERIES))[:, None], rtol=0, atol=1e-13)
-    assert not torch.equal(warm, plain)
 
 
 @pytest.mark.usefixtures("our_own_checks")
