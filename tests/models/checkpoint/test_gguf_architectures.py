@@ -524,4 +524,16 @@ def test_what_the_code_of_llama_cpp_does_not_read_is_refused(
         (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError), match=name
     ) as refused:
         _ = checkpoint.description
-    assert f"config.pop('{arch}." not in str(refused.value)  # a header is not a configuration that one can change
+    assert "config.pop" not in str(refused.value)  # a header is not a configuration that one can change
+
+
+@pytest.mark.parametrize(
+    "arch", ["bert", "bloom", "dbrx", "falcon", "gpt2", "gptneox", "jais", "stablelm", "starcoder"]
+)
+def test_keys_that_disagree_are_refused_with_a_way_out_for_a_header(arch: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / "a.gguf", arch, {"attention.key_length": 24}))
+    with pytest.raises(ww.errors.SettingError, match=r"^head_dim is 24, but .*would be 16") as refused:
+        _ = checkpoint.description
+    assert "config.pop" not in str(refused.value)
+    assert "head_dim is attention.key_length there" in str(refused.value)
+    assert "convert the model again" in str(refused.value)

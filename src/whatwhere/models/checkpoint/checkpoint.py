@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
+from whatwhere.errors import CheckpointError, MissingExtra, SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks, rows_at_a_time
 from whatwhere.models.checkpoint.base import Combined, Contents, Entry, Rows, checked_rows
@@ -28,7 +28,7 @@ from whatwhere.models.checkpoint.combined import (
     stated_base,
 )
 from whatwhere.models.checkpoint.folder import CONFIG, RESULTS_FORMAT, TABLE, open_configuration, open_contents
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, IN_A_HEADER, why_unread
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, find_token_tables, has_head, stated_tie
 from whatwhere.models.configuration.description import Description
@@ -398,7 +398,12 @@ class Checkpoint:
             )
         architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))
         part = self._part if architecture is None or self._part is not None else architecture.part
-        description = from_huggingface(self.config, part=part, like=self._like)
+        try:
+            description = from_huggingface(self.config, part=part, like=self._like)
+        except SettingError as problem:
+            if architecture is None or "config.pop(" not in str(problem):
+                raise
+            raise SettingError(f"{str(problem).partition(chr(10))[0]}\n{IN_A_HEADER}") from None
         rotated = {bool(plan.settings["interleaved"]) for plan in description.query_key if plan is not None}
         if (layout := self.metadata.get(LAYOUT_KEY)) in LAYOUTS:
             note = f"the header states {layout} rotary pairs"

@@ -58,6 +58,13 @@ ARCHITECTURES: Mapping[str, Architecture] = _DATA.read
 NOT_READ: Mapping[str, tuple[str, ...]] = _DATA.unread
 """Reason -> architectures whose positions are not read for it."""
 
+IN_A_HEADER = (
+    "It is in the header of this GGUF file, perhaps under another name: head_dim is attention.key_length there. If the "
+    "header is wrong, convert the model again. Else read its config.json, with whatwhere.read, or build its positions "
+    "from parts: Rotary, ALiBi, Learned, Where."
+)
+"""The way out where a key of a header is refused, which is no configuration that one can change."""
+
 
 def names_of(architecture: Architecture) -> tuple[dict[str, str], str | None]:
     """Return the keys of transformers for those of GGUF, and that of the fraction of a head that is rotated, if any."""

@@ -274,16 +274,11 @@ class Keys:
             raise self.wrong(name, value, needed)
 
     def refuse(self, *names: str) -> None:
-        """Raise SettingError for unknown keys; those of a GGUF header, whose names have points, cannot be removed."""
+        """Raise SettingError for unknown keys."""
         name, *more = names
         way = f"If it has no effect, remove it: config.pop({name!r})."
         if more:
             way = f"Those that have no effect, remove: for key in {names}: config.pop(key)."
-        if "." in name:
-            way = (
-                "It stands in the header of a GGUF file. Read the model's config.json instead, with whatwhere.read, or "
-                "build its positions from parts: Rotary, ALiBi, Learned, Where."
-            )
         raise SettingError(
             f"{', '.join(f'{self.path}{each}={short_repr(self.values[each])}' for each in names)} "
             f"{'are not keys' if more else 'is not a key'} of {self.owner!r} that whatwhere knows, but "
