@@ -95,16 +95,11 @@ def test_a_head_that_looks_for_digits_makes_it_hold(encoder: Path) -> None:
         (lambda data: data["settings"].update(direction="decoder"), "these models are decoders"),
         (lambda data: data["settings"].update(positions="randomized"), "training sampled its positions"),
         (lambda data: data["runs"][0].update(in_length=0.98), "the task was not learned: 98.0 %"),
-        (
-            lambda data: data["runs"][0].update(file="models/absent.safetensors"),
-            "COPY holds no trained model of 'none', seed 0",
-        ),
         (lambda data: data["runs"][0].update(own=True), "the scheme 'none' was built by a function of your own"),
-        (lambda data: data["settings"].update(feedforward=32), "COPY/models/none-0.safetensors does not fit"),
     ],
 )
 def test_other_models_do_not_decide(encoder: Path, how: Callable[[Any], object], lacking: str, tmp_path: Path) -> None:
     copy = shutil.copytree(encoder, tmp_path / "copy")
     result = CLAIM.judge(read_results(change(copy, how)))
     assert result.verdict == "not measured"
-    assert reason(result).startswith(lacking.replace("COPY", str(copy)))
+    assert reason(result).startswith(lacking)

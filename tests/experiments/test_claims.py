@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
+from transformers import DeepseekV3Config, GPT2Config
 
 from experiments.tutorials.all_claims import CLAIMS, claim, measure
 from experiments.tutorials.claim import ID, SOURCES, Claim, Measured, MeasuredClaim, Verdict, verdict_of
+from experiments.tutorials.tutorial_1_tokens import PUBLISHED
 from whatwhere.errors import MissingExtra, SettingError
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -41,15 +42,11 @@ def test_a_claim_is_complete(each: Claim) -> None:
     assert each.says != each.right
 
 
-def folded(text: str) -> str:
-    return " ".join(text.split())
-
-
 @pytest.mark.skipif(not SEEDS.is_dir(), reason="the tutorials are not in this checkout")
 @pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.id)
 def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
     """Word for word, but for line ends and indents."""
-    texts = [folded(file.read_text(encoding="utf-8")) for file in sorted(SEEDS.glob("*.txt"))]
+    texts = [" ".join(file.read_text(encoding="utf-8").split()) for file in sorted(SEEDS.glob("*.txt"))]
     assert len(texts) == len(SOURCES)
     text = texts[int(each.id[0])]
     assert len(each.quote) >= 20
@@ -57,21 +54,14 @@ def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
     assert SOURCES[each.source] in text
 
 
-def test_features_that_leave_the_range_seen() -> None:
-    """By hand, in float64: the sinusoid of 512 features at position 64, beside positions 0 to 63."""
-    angles = np.arange(65)[:, None] / 10_000 ** (2 * np.arange(256) / 512)
-    outside = [(f[64] > f[:64].max(0)) | (f[64] < f[:64].min(0)) for f in (np.sin(angles), np.cos(angles))]
-    either, both = int((outside[0] | outside[1]).sum()), int((outside[0] & outside[1]).sum())
-    assert (either, both) == (187, 153)
-    assert f"{either} of 256 pairs" in claim("3.8").right
-    assert f"{both} have both" in claim("3.8").right
-
-
-def test_ids_and_sentences_are_unique() -> None:
-    assert len({each.anchor for each in CLAIMS}) == len({each.says for each in CLAIMS}) == len(CLAIMS)
+def test_published_sizes_are_those_of_transformers() -> None:
+    gpt2, deepseek = GPT2Config(), DeepseekV3Config()
+    assert PUBLISHED["GPT-2"] == (gpt2.vocab_size, gpt2.n_embd)
+    assert PUBLISHED["DeepSeek-V3"] == (deepseek.vocab_size, deepseek.hidden_size)
 
 
 def test_claims_are_found_by_id() -> None:
+    assert len({each.anchor for each in CLAIMS}) == len({each.says for each in CLAIMS}) == len(CLAIMS)
     assert all(claim(each.id) is each for each in CLAIMS)
     with pytest.raises(SettingError, match=r"no claim '0\.241'.*0\.24"):
         claim("0.241")

@@ -91,12 +91,9 @@ def judged(folder: Path, id: str, scheme: str, *changes: Change, whole: Change =
 SIDES: list[tuple[str, str, Change, str, Change, str]] = [
     *(
         (id, "rotary", at_end(0.31, "change_cosines", name), "0.31", at_end(-0.29, "change_cosines", name), "−0.29")
-        for id, name in {
-            "0.13": "max_min",
-            "0.11": "within_digits",
-            "0.11c": "within_operators",
-            "0.12": "within_syntax",
-        }.items()
+        for id, name in (
+            ("0.13", "max_min"), ("0.11", "within_digits"), ("0.11c", "within_operators"), ("0.12", "within_syntax"),
+        )
     ),
     ("0.11d", "rotary", at_end(0.81, "number_line"), "0.81", at_end(0.79, "number_line"), "0.79"),
     ("0.14c", "rotary", at_end(-0.04, "table", "mean"), "−0.04", at_end(-0.06, "table", "mean"), "−0.06"),
@@ -205,13 +202,6 @@ def needs_learning(claim: TrainedClaim) -> bool:
     return bool({LEARNED, LEARNED_TEXT, LEARNED_WITHOUT_ORDER} & set(claim.preconditions))
 
 
-def test_the_command_of_a_claim_that_e1_decides_trains_as_e1_does() -> None:
-    """With another direction or table the same claim can have another verdict than the one beside the command."""
-    decided = {id: each.command for id, each in BY_ID.items() if each.experiment == "E1"}
-    assert decided
-    assert [id for id, command in decided.items() if "--set" in command or "--vary" in command] == []
-
-
 @pytest.mark.parametrize("id", [id for id, each in BY_ID.items() if needs_learning(each)])
 def test_runs_that_did_not_learn_the_task_decide_nothing(id: str, tmp_path: Path) -> None:
     """Three steps of training never make a claim hold."""
@@ -231,19 +221,6 @@ def test_runs_that_did_not_learn_the_task_decide_nothing(id: str, tmp_path: Path
     assert ("a loss of 1.20 in length at best, 1.10 needed" if text else "98.0 %") in reason(result)
 
 
-def test_claims_that_need_no_learning_are_those_of_the_start_and_of_a_tables_end() -> None:
-    assert {id for id, each in BY_ID.items() if not needs_learning(each)} == {"0.22b", "0.32b", *OF_TABLES}
-
-
-def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
-    """Of what training wrote; beside it the random start and the table at the end."""
-    result = judged(tmp_path, "0.13", "rotary", at_end(-0.5, "change_cosines", "max_min"))
-    assert reason(result) == (
-        "above 0.3 in 0 of 1 run; of the table, before training: 0; of the table, after it: −0.3; First and Last, "
-        "E − E0: −0.4."
-    )
-
-
 def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
     def apply(data: dict[str, Any]) -> None:
         for run in data["runs"]:
@@ -253,10 +230,6 @@ def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
 
     results = read_results(change(made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=2), apply))
     result = next(each for each in verdicts(results) if each.id == "0.13")
-    assert [(each.scheme, each.verdict, each.holding, each.runs) for each in result.schemes] == [
-        ("none", "fails", 0, 2),
-        ("rotary", "holds", 2, 2),
-    ]
     assert result.verdict == "depends"
     assert by_scheme(result) == "none: 0 of 2 runs, −0.5; rotary: 2 of 2 runs, 0.55 (0.5 to 0.6)"
 
@@ -282,7 +255,6 @@ def only_tested_in_length(data: dict[str, Any]) -> None:
 
 OF_LENGTH = {**EXTRAPOLATES, "0.32b": "learned"}
 OF_SCHEMES = {**OF_LENGTH, "0.18b": "none", "0.22b": "sinusoidal", "0.29b": "sinusoidal", "2.6b": "a relative"}
-NO_TARGET = {str(n): None for n in range(1, 7)}
 FAR_FROM_RELATIVE = shifted("60", largest_logit_change=5.0)
 
 
@@ -304,7 +276,7 @@ FAR_FROM_RELATIVE = shifted("60", largest_logit_change=5.0)
         ("0.15", "rotary", grown(0.15, 0.3), untouched, "init=1"),
         ("0.29b", "sinusoidal", shifted("1", score=None), untouched, ""),
         ("0.22b", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None), untouched, ""),
-        ("0.18b", "none", first(NO_TARGET), untouched, ""),
+        ("0.18b", "none", first(dict.fromkeys(map(str, range(1, 7)))), untouched, ""),
         ("0.11d", "rotary", at_end(None, "number_line"), untouched, ""),
     ],
 )
@@ -319,16 +291,6 @@ def test_what_was_not_measured_is_not_judged(
         assert OF_SCHEMES[id] in result.precondition
 
 
-def test_an_operator_without_a_target_is_omitted(tmp_path: Path) -> None:
-    assert judged(tmp_path, "0.18b", "none", first(NO_TARGET | {"2": 0.6})).verdict == "holds"
-
-
 def test_claims_on_text_are_not_those_on_expressions(tmp_path: Path) -> None:
     results = read_results(made_up_folder(tmp_path, "text"))
     assert {each.id for each in verdicts(results)} == {"0.31b", "2.8b", "2.12b"}
-
-
-def test_what_is_not_measured_comes_last(tmp_path: Path) -> None:
-    decided = [each.verdict != "not measured" for each in verdicts(read_results(made_up_folder(tmp_path)))]
-    assert set(decided) == {True, False}
-    assert decided == sorted(decided, reverse=True)

@@ -55,11 +55,6 @@ def test_lookup(random: np.random.Generator, scale: float, padding_idx: int | No
     assert_close(tokens.weight.grad, reference.lookup_gradient(g, IDS, 7, scale, padding_idx))
 
 
-def test_lookup_is_the_product_with_one_hot_rows(random: np.random.Generator) -> None:
-    weight = random.normal(size=(7, 5))
-    assert_close(reference.lookup(weight, IDS), np.eye(7)[IDS] @ weight)
-
-
 @pytest.mark.parametrize("padding_idx", [None, 2])
 def test_readout(random: np.random.Generator, padding_idx: int | None) -> None:
     weight, hidden, g = random.normal(size=(7, 5)), random.normal(size=(2, 3, 5)), random.normal(size=(2, 3, 7))
@@ -90,14 +85,6 @@ def test_the_reference_s_own_gradients_are_those_of_differences(random: np.rando
     g = random.normal(size=(2, 4, 7))
     of_readout = reference.readout_gradient(g, hidden, weight, padding_idx=1)
     require_gradients(of_readout, lambda h, w: reference.readout(h, w, padding_idx=1), (hidden, weight), g)
-
-
-def test_one_wrong_entry_of_a_gradient_is_found(random: np.random.Generator) -> None:
-    weight, g = random.normal(size=(7, 5)), random.normal(size=(2, 4, 5))
-    gradient = reference.lookup_gradient(g, IDS, 7)
-    gradient[3, 2] *= 1.001
-    with pytest.raises(AssertionError, match="argument 0"):
-        require_gradients((gradient,), lambda w: reference.lookup(w, IDS), (weight,), g)
 
 
 # Door 1
@@ -256,18 +243,14 @@ def test_lists_are_as_good_as_arrays(name: str) -> None:
         (lambda: reference.lookup_gradient([1, 1], ONES[0] + 0.5, 2), "got ids of type float64, but needs whole"),
         (lambda: reference.lookup_gradient([1, 1], [[1.0], [3.0]], 5), r"g of lookup_gradient has shape \(2,\)"),
         (lambda: reference.lookup_gradient(ONES[0], 2, [1, 1]), "needs a single value: is the order right"),
-        (lambda: reference.learned(AT, ONES[0]), r"got weight of shape \(3,\)"),
-        (lambda: reference.t5_bias(AT, AT, ONES[0]), r"got weight of shape \(3,\)"),
         (lambda: reference.attention(ONES, ONES[0], ONES), r"got k of shape \(3, 4\)"),
         (lambda: reference.attention(ONES, ONES, ONES, scale=ONES), r"got scale of shape \(2, 3, 4\)"),
         (lambda: reference.attention(None, ONES, ONES), "got q of type object"),
         (lambda: reference.attention(ONES, [[[1.0], [1.0, 2.0]]], ONES), "got k with rows of unequal lengths"),
         (lambda: reference.sinusoid(["a"], 4), "got positions of type <U1"),
         (lambda: reference.sinusoid([0.5], 4), "got positions of type float64, but needs whole numbers"),
-        (lambda: reference.sinusoid([True], 4), "got positions of type bool, but needs whole numbers"),
         (lambda: reference.fire_bias(AT, AT, 1.0, 1.0, ONES, ONES), "got first as ndarray, but needs 2 arrays"),
         (lambda: reference.inverse_frequencies(AT), "dim is array"),
-        (lambda: reference.inverse_frequencies(10_000.0, 4), r"dim is 10000\.0"),
         (lambda: reference.inverse_frequencies(5), "even"),
         (lambda: reference.tensor2tensor_frequencies(2), "at least 4"),
         (lambda: reference.sinusoid(AT, 4, layout="quarters"), "layout"),
