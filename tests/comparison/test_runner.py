@@ -26,7 +26,8 @@ from rich.console import Console
 import whatwhere as ww
 from whatwhere.comparison import results, runner
 from whatwhere.comparison import run as running
-from whatwhere.comparison.results import RunResult
+from whatwhere.comparison.folder import losses_so_far
+from whatwhere.comparison.results import LossesSoFar, RunResult
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
@@ -345,6 +346,15 @@ def test_runs_know_the_versions_and_the_device_of_the_comparison(tmp_path: Path)
     assert job.settings.device == ("cuda" if torch.cuda.is_available() else "cpu")
     assert job.channel is not None
     assert job.channel.is_relative_to(tmp_path / "a"), "a disk that other machines may share"
+
+
+def test_who_looks_while_it_trains_sees_all_runs_in_their_order() -> None:
+    seen: list[list[LossesSoFar]] = []
+    on(AtOnce(), JOBS, lambda _: seen.append(losses_so_far(Path.cwd())))
+    named = [[(each.scheme, each.seed, each.steps) for each in runs] for runs in seen]
+    assert named == [[("none", 0, 2), ("rotary", 0, 2), ("alibi", 1, 2)]] * 3
+    assert [[len(each.losses) for each in runs] for runs in seen][-1] == [2, 2, 2]
+    assert losses_so_far(Path.cwd()) == []
 
 
 def test_a_rank_of_torchrun_uses_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from whatwhere.comparison.run import Job, run
+from whatwhere.comparison.results import LossesSoFar
+from whatwhere.comparison.run import Job, run, write_losses
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import CheckpointError, SettingError
@@ -22,7 +23,7 @@ from ..running import error_of
 
 @pytest.fixture
 def begun(results: Path, tmp_path: Path) -> Path:
-    """Make a comparison of which one run is finished, and one is at work."""
+    """Make a comparison of which one run is finished, one is at work, and one waits."""
     folder = tmp_path / "begun"
     channels = folder / ".whatwhere-runs.1.part"
     channels.mkdir(parents=True)
@@ -36,20 +37,25 @@ def begun(results: Path, tmp_path: Path) -> Path:
 
     settings = make_settings("expressions", None, dim=16, heads=2, feedforward=16, batch=8, steps=5, device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        run(Job("none", 0, Expressions((2, 3)), settings, channel=channels / "0"), leave)
+        run(Job("none", 0, Expressions((2, 3)), settings, channel=channels / "1"), leave)
+    write_losses(
+        channels / "0", *(LossesSoFar(*each) for each in (("none", 0, 5), ("learned", 1, 7), ("learned", 0, 7)))
+    )
     return folder
 
 
 def test_losses_are_shown_while_runs_train_and_results_when_they_end(begun: Path, results: Path) -> None:
     session = Session.open(begun)
     assert [*about(session, {}).views] == ["training"]
-    one, other = api.training(session, {}).runs
-    assert (one.scheme, one.seed, one.losses[-1][0]) == ("learned", 1, 7)
+    other, one, waits = api.training(session, {}).runs
+    assert (one.scheme, one.seed, one.losses[-1][0], one.finished) == ("learned", 1, 7, True)
+    assert waits == LossesSoFar("learned", 0, 7)
     assert (
         one.losses
         == next(run for run in Session.open(results).results.runs if run.file.endswith("learned-1.safetensors")).losses
     )
-    assert (other.scheme, other.steps, [step for step, _ in other.losses]) == ("none", 5, [1, 2])
+    assert (other.scheme, other.steps, other.finished) == ("none", 5, False)
+    assert [step for step, _ in other.losses] == [1, 2]
     with pytest.raises(SettingError, match="is training"):
         export.render_page(session)
     assert "is training: export its results when it ends" in error_of("studio", begun, "--export", begun / "a.html")
@@ -68,6 +74,11 @@ def test_the_page_draws_them_and_opens_the_results(
     look: Callable[..., dict[str, Any]], begun: Path, results: Path
 ) -> None:
     seen = look(Session.open(begun), "training.mjs", results=str(results), folder=str(begun))
-    assert seen["legend"] == ["learned, seed 1", "none, seed 0"]
+    assert seen["legend"] == ["none, seed 0", "learned, seed 1"]
+    assert seen["answer"].startswith("1 of 3 runs finished, 47 % of all steps")
+    assert seen["states"] == ["training", "finished", "waiting"]
+    color, first, second = seen["curves"]
+    assert first[0] == second[0] != color[0], "a color for each scheme"
+    assert first[1] != second[1], "strokes for each seed"
     assert seen["grown"] > seen["drawn"]
     assert seen["opened"] == "Compare"

@@ -153,17 +153,18 @@ class Folder:
 
 
 def losses_so_far(folder: Path) -> list[LossesSoFar]:
-    """Return the losses of a comparison that may be training: of its finished runs, and of those in progress here."""
+    """Return the losses of all runs of a comparison in order while it trains; else of those that are finished."""
     found: dict[tuple[str, int], LossesSoFar] = {}
-    for path in [*folder.glob(f".{CHANNELS}*/*.json"), *folder.glob("runs/*.json")]:
+    for path in [*sorted(folder.glob(f".{CHANNELS}*/*.json")), *sorted(folder.glob("runs/*.json"))]:
         with suppress(OSError, ValueError):  # a run that has just ended
             if path.parent.name == "runs":
                 result = from_json(FinishedRun, read_json(path, _RUN), str(path)).result
-                run = LossesSoFar(result.scheme, result.seed, result.steps, result.losses)
-            else:
-                run = from_json(LossesSoFar, json.loads(path.read_text(encoding="utf-8")), str(path))
-            found[run.scheme, run.seed] = run
-    return [found[name] for name in sorted(found)]
+                runs = [LossesSoFar(result.scheme, result.seed, result.steps, result.losses, finished=True)]
+            else:  # the first names all runs
+                written = json.loads(path.read_text(encoding="utf-8"))
+                runs = [from_json(LossesSoFar, each, str(path)) for each in written]
+            found |= {(x.scheme, x.seed): x for x in runs if x.losses or x.finished or (x.scheme, x.seed) not in found}
+    return [*found.values()]
 
 
 def write_json(path: Path, record: object, schema: Schema | None = None) -> None:

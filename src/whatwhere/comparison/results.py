@@ -184,12 +184,13 @@ class SettingChoice:
 
 @dataclass(frozen=True)
 class LossesSoFar:
-    """The losses of a run by step: of a finished one, or of one that is training."""
+    """The losses of a run by step: of a finished one, of one that is training, or none of one that will."""
 
     scheme: str
     seed: int
     steps: int  # once it is finished
-    losses: tuple[tuple[int, float], ...]
+    losses: tuple[tuple[int, float], ...] = ()
+    finished: bool = False
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _run(job: Job, on_step: OnStep) -> Run:
         if step:
             on_step(step, held_out[-1][1] if held_out else None)
             if job.channel is not None and losses[-1:] and losses[-1][0] == step:
-                _write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses)))
+                write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses)))
 
     trained = train.train(model, job.seed, task, settings, watch, losses)
     lengths = sorted({*task.tested_in_length, *settings.lengths})
@@ -213,10 +213,10 @@ def _channel_writer(channel: Path | None) -> OnStep:
     return write
 
 
-def _write_losses(channel: Path, losses: LossesSoFar) -> None:
-    """Write the losses beside the steps, for who looks at the folder while it trains."""
+def write_losses(channel: Path, *runs: LossesSoFar) -> None:
+    """Write losses of runs beside the steps, for who looks at the folder while it trains."""
     with suppress(OSError):
-        write_atomic(channel.with_suffix(".json"), json.dumps(to_json(losses, None)), sync=False, follow=False)
+        write_atomic(channel.with_suffix(".json"), json.dumps(to_json(runs, None)), sync=False, follow=False)
 
 
 def _parameters(model: ComparedModel) -> ParameterCount:

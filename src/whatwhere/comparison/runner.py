@@ -40,8 +40,8 @@ from rich.progress import (
 from whatwhere.atomic import temporary_folder
 from whatwhere.comparison.folder import CHANNELS, run_name
 from whatwhere.comparison.model import own_builds
-from whatwhere.comparison.results import RunResult, share_of_cores, torchrun_rank
-from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
+from whatwhere.comparison.results import LossesSoFar, RunResult, share_of_cores, torchrun_rank
+from whatwhere.comparison.run import STOP, Job, Run, Stopped, run, write_losses
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 from whatwhere.long_work import part_of
 
@@ -140,6 +140,7 @@ def run_all(
         _opened(executor, jobs, workers) as (opened, slots),
         _watched(channels, shown),
     ):
+        write_losses(channels / "0", *(LossesSoFar(job.name, job.seed, job.settings.steps) for job in jobs))
         _collect(opened, slots, jobs, folder / "runs", keep, read, shown, channels)
 
 

@@ -127,7 +127,13 @@ export interface Answers {
 export interface NoAnswer { scheme: string; seed: number; reason: string }
 
 /** whatwhere.comparison.results */
-export interface LossesSoFar { scheme: string; seed: number; steps: number; losses: [number, number][] }
+export interface LossesSoFar {
+  scheme: string;
+  seed: number;
+  steps: number;
+  losses: [number, number][];
+  finished: boolean;
+}
 export interface TokenProbability { token: string; id: number; probability: number }
 
 /** whatwhere.records */
