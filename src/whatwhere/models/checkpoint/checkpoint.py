@@ -388,6 +388,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: If there is no configuration, or the layout of rotary pairs in the header is unknown.
+            SettingError: If a value cannot be read, or contradicts another.
         """
         if self.config is None:
             why = why_unread(self.metadata)
