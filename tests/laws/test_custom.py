@@ -3,22 +3,18 @@
 It is not a row of the catalogue, and yet every law that is chosen by its facts holds: doors carry it, not a list.
 """
 
-from itertools import accumulate, pairwise
-
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing import assert_close
 
 import whatwhere as ww
 from whatwhere.where.catalogue import Scheme
 
 from . import laws
-from .cases import DIM, HEADS, KEY_HEADS, LEFT, Case
-from .model import HEAD_DIM, attend, draw, model
+from .cases import DIM, LEFT, Case
+from .model import attend, draw, model
 
 ENGINES = ["sdpa", pytest.param("flex", marks=pytest.mark.compile)]
-DOCUMENTS = (3, 1, 5)
 
 
 class Wane(ww.ScoreBias):
@@ -68,28 +64,6 @@ CASE = Case(
         causal_only=True,
     )
 )
-
-
-@pytest.mark.parametrize("engine", ["dense", *ENGINES])
-@torch.no_grad()
-def test_it_equals_its_formula_in_loops(engine):
-    torch.manual_seed(0)
-    scheme, n = Wane(DIM, HEADS), sum(DOCUMENTS)
-    x = draw(2, n, DIM, seed=3)
-    q, k, v = (draw(2, heads, n, HEAD_DIM, seed=seed) for seed, heads in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
-    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
-    actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
-    gates, expected = (x.double() @ scheme.weight.double().mT).sigmoid(), torch.empty(q.shape, dtype=torch.float64)
-    q, k, v = q.double(), k.double(), v.double()
-    for first, end in pairwise(accumulate(DOCUMENTS, initial=0)):
-        for b, h, i in ((b, h, i) for b in range(2) for h in range(HEADS) for i in range(first, end)):
-            group = h * KEY_HEADS // HEADS
-            inner = [float(q[b, h, i] @ k[b, group, j]) for j in range(first, i + 1)]
-            score = torch.tensor(inner).sigmoid().double()
-            faded = torch.tensor([i - j for j in range(first, i + 1)]) * gates[b, first : i + 1, h] * (1 - score)
-            weights = (torch.tensor(inner).double() / HEAD_DIM**0.5 - faded).softmax(0)
-            expected[b, h, i] = weights @ v[b, group, first : i + 1]
-    assert_close(actual.double(), expected, rtol=0, atol=1e-5)
 
 
 def test_decoding_packing_and_padding():

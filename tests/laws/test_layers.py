@@ -10,7 +10,7 @@ from whatwhere.comparison.model import build_wheres
 
 from . import laws
 from .cases import DIM, HEADS, LEFT, MAX_LENGTH
-from .model import Cache, Model, decode, random_ids
+from .model import Model, random_ids
 
 MIXTURES = ("rotary/none", "none/rotary", "rotary/alibi", "rotary+alibi/none", "learned+rotary/rotary", "ssmax/fox")
 MIXTURES += ("rotary/temperature@length=2",)
@@ -67,27 +67,3 @@ def test_engines_agree(positions, mixture):
 @pytest.mark.compile
 def test_a_mixture_compiles_at_most_twice():
     laws.compiles_at_most_twice(lambda n: (random_ids(2, n, seed=n),), model("rotary/none"), (5, 6, 9, 13, 31))
-
-
-@pytest.mark.parametrize("mixture", ["rotary/none", "none/rotary", "rotary/alibi"])
-def test_every_layer_keeps_its_own_scheme(mixture):
-    """The mixture is none of the models that have one scheme throughout."""
-    ids = random_ids(2, 9)
-    with torch.no_grad():
-        mixed = model(mixture)(ids)
-        for part in mixture.split("/"):
-            assert (mixed - model(part)(ids)).abs().max() > 1e-3
-
-
-def test_only_rotary_layers_rotate_what_they_cache():
-    """Behind a layer of rotary, the cache of a layer without holds keys as they were projected."""
-    small, ids, inputs = model("rotary/none"), random_ids(1, 6), []
-    small.blocks[1].norm.register_forward_hook(lambda module, given, normed: inputs.append(normed))
-    caches = [Cache(), Cache()]
-    with torch.no_grad():
-        small(ids, ww.positions(6), None, caches)
-        k = small.blocks[1].key_value(inputs[0]).unflatten(-1, (2, 2, -1)).permute(2, 0, 3, 1, 4)[0]
-    assert torch.equal(caches[1].k, k)
-    with torch.no_grad():
-        moved = decode(small, ids, ww.positions(6, start=50), 3)
-        torch.testing.assert_close(moved, small(ids), **laws.TOLERANCE)

@@ -71,44 +71,6 @@ def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
             torch.testing.assert_close(in_sequence(parts, slots), whole, rtol=0, atol=1e-5)
 
 
-@pytest.mark.every_nth(5)
-@each(slow=varied)
-@pytest.mark.parametrize("sink", [False, True])
-def test_a_remote_block_of_keys_is_the_whole_under_a_mask_or_refused(case: Case, sink: bool) -> None:
-    """Queries of the second half and keys of the first: what accumulates between them is on no key of the block."""
-    where = drawn(case.build(max_length=8 if case.row.follows_length else 64))
-    if sink:
-        doors = {name: getattr(where, name) for name in ("input", "query_key", "score", "scale", "window")}
-        where = drawn(ww.Where(**doors, sink=ww.Sink(HEADS)))
-    p, block = ww.positions(TOKENS), torch.arange(TOKENS // 2)
-    here, x = where.at(p), where.at(p).input(draw(2, TOKENS, DIM, seed=1))
-    heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    q, k, v = heads, heads[:, :KEY_HEADS].flip(-1), heads[:, -KEY_HEADS:]
-    mapped, gates = here.query_key(q, k, increments=here.increments(x)), here.gates(x)
-    in_block = (torch.arange(TOKENS) < len(block)).expand(1, 1, TOKENS, -1)
-    wanted = here.attention(*mapped, v, mask=in_block, gates=gates)[:, :, len(block) :]
-    if gates is not None:
-        gates = gates[:, :, len(block) :] if gates.dim() == 4 else gates[:, :, : len(block)]
-
-    def over_the_block(merged: bool) -> Tensor:
-        remote = where.at(p.take(block + len(block)), p.take(block))
-        if (increments := here.increments(x[:, : len(block)])) is None:
-            own, keys = mapped[0][:, :, len(block) :], mapped[1][:, :, : len(block)]
-        else:
-            own, keys = remote.query_key(q[:, :, len(block) :], k[:, :, : len(block)], increments=increments)
-        attend = remote.attention_with_lse if merged else remote.attention
-        y = attend(own, keys, v[:, :, : len(block)], gates=gates)
-        return remote.merge([y]) if merged else y
-
-    counts = case.row.name in ("carope", "selective-rope", "cope")
-    for merged, refused in ((False, sink and case.row.name == "fox"), (True, case.row.name == "fox")):
-        if counts or refused:
-            with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):
-                over_the_block(merged)
-        else:
-            torch.testing.assert_close(over_the_block(merged), wanted, rtol=0, atol=1e-5)
-
-
 @each(lambda case: case.row.follows_length and "original_length" not in case.options)
 def test_a_slice_does_not_say_which_length_is_meant(case: Case) -> None:
     """A step of decoding has the length so far, the same tokens as a shard that of the sequence: a slice is neither."""

@@ -43,14 +43,6 @@ def test_shift_jitter_and_rescale_of_training() -> None:
     assert (wanted - rotated(module.eval(), q, 5, 6)).abs().max() > 0.1
 
 
-def test_whole_rows_and_columns_are_other_angles() -> None:
-    """The usual grid of an axial rotary gives scores that have nothing to do with DINOv3's."""
-    module = dinov3.DINOv3ViTRopePositionEmbedding(DINOv3ViTConfig(**CONFIG)).eval()
-    q, rope = torch.randn(1, 2, 48, 32), ww.AxialRotary(32, theta=100.0)
-    scores = [x @ x.mT for x in (rope(q, q, ww.Positions.grid(6, 8))[0], rotated(module, q, 6, 8))]
-    assert (scores[0] - scores[1]).abs().max() > 10
-
-
 @pytest.mark.parametrize("head_dim", [32, 80])
 def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
     config = Qwen2VLVisionConfig(embed_dim=4 * head_dim, num_heads=4)

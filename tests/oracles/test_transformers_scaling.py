@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPTNeoXConfig, LlamaConfig
+from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.gpt_neox import modeling_gpt_neox as neox
 from transformers.models.llama import modeling_llama as llama
 
 import whatwhere as ww
@@ -102,43 +101,3 @@ def test_modules(name: str, length: int) -> None:
     theirs = llama.apply_rotary_pos_emb(q, k, *module(q, ids))
     for mine, wanted in zip(rope(q, k, ww.positions(length)), theirs, strict=True):
         torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * rope.magnitude * (length * 4e-7 + 4e-7))
-
-
-@EACH
-def test_unscaled_rotary_and_other_scalings_differ(name: str) -> None:
-    """Without this, tolerances that are too wide would pass every scaling for every other."""
-    parameters, _ = CASES[name]
-    length = 3 * EXTENDED
-    ids = torch.arange(length)[None]
-    theirs = llama.LlamaRotaryEmbedding(config_of(parameters, 10_000.0))(torch.zeros(1), ids)
-    for other in (None, *(scaling for key, (_, scaling) in CASES.items() if key != name)):
-        rope = ww.Rotary(64, scaling=other)
-        with pytest.raises(AssertionError):
-            assert_same_turns(rope.bind(ww.positions(length)), theirs, ids, rope)
-
-
-PARTIAL = [
-    name for name, (parameters, _) in CASES.items() if parameters["rope_type"] not in ("longrope", "proportional")
-]
-
-
-@pytest.mark.parametrize("name", PARTIAL)
-def test_a_part_of_the_head(name: str) -> None:
-    """GPT-NeoX turns the first quarter; frequencies run over the part."""
-    parameters, scaling = CASES[name]
-    config = GPTNeoXConfig(
-        hidden_size=256,
-        num_attention_heads=2,
-        max_position_embeddings=EXTENDED,
-        rope_parameters={"rope_theta": 10_000.0, "partial_rotary_factor": 0.25, **parameters},
-    )
-    length = 2 * EXTENDED
-    q, k = torch.randn(2, 1, 2, length, 128)
-    theirs = neox.apply_rotary_pos_emb(q, k, *neox.GPTNeoXRotaryEmbedding(config)(q, torch.arange(length)[None]))
-    rope = ww.Rotary(128, rotary_dim=32, scaling=scaling)
-    for mine, wanted in zip(rope(q, k, ww.positions(length)), theirs, strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * rope.magnitude * (length * 4e-7 + 4e-7))
-        assert torch.equal(mine[..., 32:], wanted[..., 32:])
-
-
-# Where they are wrong: pinned, so that we notice when it is no longer so

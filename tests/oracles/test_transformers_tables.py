@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import ViTConfig
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
-from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 import whatwhere as ww
@@ -22,14 +21,6 @@ def test_vit_at_another_resolution(new: tuple[int, int]) -> None:
         scheme.weight.copy_(theirs.position_embeddings[0])
         ours = scheme.resized_grid((4, 4), new, prefix=1)
         torch.testing.assert_close(ours(ww.positions(len(tokens[0]))), wanted, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("dim", [2, 16, 64])
-def test_marian_sinusoid(dim: int) -> None:
-    """It takes its angles in float64, as we do: equal to the bit but for the last place of NumPy's sine."""
-    theirs = MarianSinusoidalPositionalEmbedding(2048, dim).create_weight()
-    ours = ww.Sinusoidal(dim, layout="half")(ww.positions(2048))[0]
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=6e-8)
 
 
 @pytest.mark.parametrize("dim", [4, 16, 64])

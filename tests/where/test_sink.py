@@ -1,7 +1,5 @@
 """Sinks: the reference, transformers' own eager attention of gpt-oss, every engine, and gradients."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -65,21 +63,6 @@ def test_attention_and_gradients_are_the_references(positions: str, score: str |
         torch.testing.assert_close(y, torch.from_numpy(expected))
         actual = torch.autograd.grad(y, [q, k, v, where.sink.weight], g)
         require_gradients((actual[0], actual[3]), by_reference, (q, where.sink.weight), g)
-
-
-@pytest.mark.parametrize("engine", ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)])
-def test_gpt_oss_of_transformers(engine: str) -> None:
-    """Its own eager attention, with the sliding mask of its layers."""
-    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
-
-    where, p = with_sink(window=3).float(), ww.positions(TOKENS)
-    q, k, v = inputs(dtype=torch.float32)
-    mask = torch.zeros(1, 1, TOKENS, TOKENS).masked_fill(~(p.mask() & ww.Window(3).mask(p)), -torch.inf)
-    layer = SimpleNamespace(num_key_value_groups=HEADS // KEY_HEADS, sinks=where.sink.weight, training=False)
-    with torch.no_grad():
-        theirs, _ = eager_attention_forward(layer, q, k, v, mask, scaling=8**-0.5)
-        ours = where.at(p).attention(q, k, v, engine=engine)
-    torch.testing.assert_close(ours, theirs.transpose(1, 2), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, 520])
