@@ -2,7 +2,6 @@
 
 import copy
 
-import jaxtyping
 import pytest
 import torch
 
@@ -81,29 +80,6 @@ def test_a_gradient_reaches_the_coordinates():
     index = torch.tensor([0.5, -1.25, 3.0], requires_grad=True)
     ww.Rotary(8)(q.float(), k.float(), ww.Positions.from_coordinates(index))[0].sum().backward()
     assert index.grad.abs().min() > 0
-
-
-def test_what_real_coordinates_do_not_know_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    for ask in (REAL.next, REAL.next_text, lambda: REAL.append(1), REAL.lengths):
-        with pytest.raises(PositionError, match="real coordinates"):
-            ask()
-    with pytest.raises(PositionError, match=r"the coordinate at \(0, 0, 1\) is NaN or infinite"):
-        ww.Positions.from_coordinates(torch.tensor([0.0, float("nan")]))
-    with pytest.raises(PositionError, match="positions are whole numbers"):
-        ww.Positions.from_position_ids(torch.tensor([0.5]))
-    dynamic = ww.Rotary(8, scaling=ww.scaling.DynamicNTK(factor=2.0, original_length=4))
-    with pytest.raises(PositionError, match="have no length"):
-        dynamic(draw(1, 1, 3, 8), draw(1, 1, 3, 8), REAL)
-    assert REAL.append(ww.Positions.from_coordinates(torch.tensor([9.5]), order=torch.tensor([3]))).tokens == 4
-
-
-def test_seconds_of_a_video():
-    """Frames at 0, 0.4 and 0.8 s, 25 positions a second: the angle is that of the time, not of a floor."""
-    seconds = torch.tensor([0.0, 0.4, 0.8])
-    rope, q = ww.Rotary(4), torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 3, 4)
-    mapped = rope(q, q, ww.Positions.from_coordinates(25 * seconds))[0][0, 0, :, 0]
-    torch.testing.assert_close(mapped, (25 * seconds).cos(), rtol=0, atol=1e-6)
 
 
 def test_centers_are_symmetric_at_every_resolution():

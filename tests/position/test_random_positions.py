@@ -29,14 +29,6 @@ def test_random_offsets_are_uniform_over_all_that_fit():
     assert torch.equal(again.index, p.index)
 
 
-def test_a_random_offset_uses_the_same_causal_kernel():
-    p = ww.Positions.random_offset(6, 100, batch=2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(p.mask()[0, 0], torch.ones(6, 6).tril().bool())
-    grown = p.append(ww.positions(1, start=p.index[0, :, -1] + 1))
-    assert grown.run
-    assert torch.equal(grown.index.diff(), torch.ones_like(grown.index[..., 1:]))
-
-
 def test_coordinates_of_a_task_repeat_and_fall_in_one_document():
     """`from_position_ids` would begin a document at each fall, and hide what stands before it."""
     index = torch.tensor([[3, 2, 1, 0, 3, 2, 1], [2, 1, 0, 2, 1, 0, 0]])
@@ -46,21 +38,6 @@ def test_coordinates_of_a_task_repeat_and_fall_in_one_document():
     assert (p.run, p.segment, p.max_length) == (True, None, 4)
     assert torch.equal(p.mask()[0, 0], torch.ones(7, 7).tril().bool())
     assert ww.Positions.from_position_ids(index).segment is not None
-
-
-def test_coordinates_of_a_task_decode_as_they_prefill():
-    index = torch.tensor([3, 2, 1, 0, 3, 2, 1])
-    p, where = ww.Positions.from_coordinates(index), ww.scheme("rotary+alibi", 16, 2, 8)
-    q, k, v = (torch.randn(1, 2, 7, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
-    everything = where.at(p)
-    mapped_q, mapped_k = everything.query_key(q, k)
-    prefill = everything.attention(mapped_q, mapped_k, v)
-    for t in range(1, 7):
-        step = where.at(p[t : t + 1], p[: t + 1])
-        one_q, one_k = step.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
-        assert torch.equal(one_k, mapped_k[:, :, t : t + 1])
-        y = step.attention(one_q, mapped_k[:, :, : t + 1], v[:, :, : t + 1])
-        torch.testing.assert_close(y, prefill[:, :, t : t + 1], rtol=0, atol=1e-6)
 
 
 def test_from_coordinates_takes_axes_order_and_segment():
@@ -90,19 +67,6 @@ def test_abacus_counts_the_digits_of_each_number(digits):
     assert torch.equal(p.index[0], COUNTS)
     assert torch.equal(ww.Positions.abacus(NUMBERS[0], digits).index[0], COUNTS[:1])
     assert (p.run, p.segment, p.max_length) == (True, None, 7)
-
-
-@given(rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=4))
-def test_abacus_is_its_loop(rows):
-    """Tokens 0 and 1 are digits."""
-    wanted = []
-    for row in rows:
-        count, counts = 0, []
-        for token in row:
-            count = count + 1 if token < 2 else 0
-            counts.append(count)
-        wanted.append(counts)
-    assert ww.Positions.abacus(torch.tensor(rows), [0, 1]).index[0].tolist() == wanted
 
 
 @pytest.mark.parametrize("offset", [20, torch.tensor([20, 20, 20])], ids=["number", "each"])

@@ -1,13 +1,8 @@
 """The checks of functions that know no PyTorch: of NumPy, of any array that DLPack reads, and of C."""
 
-import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from whatwhere.testing import check_bias, check_input_encoding, check_rotary, of_arrays
@@ -73,37 +68,3 @@ def test_arrays_of_another_library_are_made_and_read() -> None:
 def test_what_is_no_array_is_named() -> None:
     report = check_rotary(of_arrays(lambda x, positions: None), DIM)
     assert "returned a NoneType" in str(report)
-
-
-def test_a_function_of_c(tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    (tmp_path / "rotate.c").write_text(
-        "#include <math.h>\n"
-        "typedef long long whole;\n"
-        "void rotate(const float* x, const whole* p, float* y, whole heads, whole tokens, whole dim) {\n"
-        "  for (whole h = 0; h < heads; h++) for (whole t = 0; t < tokens; t++)\n"
-        "    for (whole i = 0; i < dim / 2; i++) {\n"
-        "      double a = p[t] * pow(10000.0, -2.0 * i / dim);\n"
-        "      whole at = (h * tokens + t) * dim + i;\n"
-        "      y[at] = x[at] * cos(a) - x[at + dim / 2] * sin(a);\n"
-        "      y[at + dim / 2] = x[at] * sin(a) + x[at + dim / 2] * cos(a);\n"
-        "    }\n"
-        "}\n"
-    )
-    subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "rotate.c", "-o", "rotate.so", "-lm"], cwd=tmp_path, check=True
-    )
-    library = ctypes.CDLL(str(tmp_path / "rotate.so"))
-
-    def in_c(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        if x.dtype != np.float32:
-            raise NotImplementedError("float32 alone")
-        x, out = np.ascontiguousarray(x), np.empty_like(x)
-        pointers = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, np.ascontiguousarray(positions), out))
-        sizes = (ctypes.c_longlong(n) for n in (int(np.prod(x.shape[:-2])), x.shape[-2], x.shape[-1]))
-        library.rotate(*pointers, *sizes)
-        return out
-
-    check_rotary(of_arrays(in_c), DIM).require()
