@@ -16,9 +16,9 @@ _WORDS = (
     "{} configurations as model repositories publish them, of {} types, with keys of older versions, of training and "
     "of other matters. They are rebuilt from what is publicly known: the keys that concern sizes and positions, and "
     "others that such files have; of LongRoPE's factors and of parts for pictures only the form is theirs. {} are "
-    "read, and a test verifies the numbers of each: *transformers* is the model that transformers builds from the same "
-    "file, run without data (heads, scales, keys that a query sees, frequencies, rows of tables); *by hand* are "
-    "numbers worked out from the code of the authors. {} are refused, with the reason."
+    "read, and a test verifies the numbers of each: *transformers* is what transformers makes of the same file, whose "
+    "type a probe compares with its model; *by hand* are numbers worked out from the code of the authors. {} are "
+    "refused, with the reason."
 )
 
 
