@@ -29,8 +29,7 @@ LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }  # fmt: skip
-FAMILIES = ("cohere", "deepseek_v3", "gemma3_text", "glm", "gpt_neox", "gpt_oss", "llama", "llama 3.1", "mistral",
-            "modernbert", "phi", "qwen2")  # fmt: skip
+FAMILIES = ("cohere", "deepseek_v3", "gemma3_text", "glm", "gpt_oss", "llama 3.1", "modernbert")
 
 
 def written(name: str, folder: Path, **settings: Any) -> Any:
@@ -98,11 +97,8 @@ def mpt_bias(config: Any) -> Any:
 
 
 BIASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "bloom": (bloom_bias, {}),
     "bloom of 6 heads": (bloom_bias, {"n_head": 6, "hidden_size": 48}),
-    "mpt": (mpt_bias, {}),
-    "mpt of 6 heads": (mpt_bias, {"n_heads": 6, "d_model": 48}),
-    "mpt with other slopes": (mpt_bias, {"attn_config": {"alibi": True, "alibi_bias_max": 16}}),
+    "mpt with other slopes": (mpt_bias, {"n_heads": 6, "d_model": 48, "attn_config": {"alibi_bias_max": 16}}),
 }
 
 
@@ -151,7 +147,7 @@ def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> No
     require(tmp_path, {f"kind.{n}.temperature": np.array(ratios, np.float32)})
 
 
-@pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3_text", "gemma4_text"])
+@pytest.mark.parametrize("name", ["gemma", "gemma4_text"])
 def test_embedding_scales_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     """A table of ones is what the model multiplies; in bfloat16 it rounds the factor first."""
     config, _ = written(name, tmp_path, hidden_size=80, num_attention_heads=4)
@@ -194,7 +190,7 @@ def test_a_number_that_a_port_has_not_written_fails(folder: Path) -> None:
     assert all(report.passed for report in verify(folder, folder / "../port").values())
 
 
-def test_known_mistakes_are_named(folder: Path) -> None:
+def test_known_mistakes_of_a_rotation_are_named(folder: Path) -> None:
     right = {name.removeprefix("kind.0."): x for name, x in load_file(folder / "golden.safetensors").items()}
     q, pairs, cos, sin = (right[name] for name in ("query", "pairs", "cos", "sin"))
 
@@ -204,8 +200,7 @@ def test_known_mistakes_are_named(folder: Path) -> None:
         out[:, pairs[:, 0]], out[:, pairs[:, 1]] = a * cos - b * sin, a * sin + b * cos
         return out
 
-    half = pairs.shape[0]
-    interleaved = np.stack([2 * np.arange(half), 2 * np.arange(half) + 1], axis=1)
+    interleaved = np.arange(pairs.size).reshape(pairs.shape)
     far = np.array([0, 1, 4097, 131_071], np.float32)[:, None] * right["inverse_frequencies"].astype(np.float32)
     for wrong, words, first in (
         (rotated(interleaved, cos, sin), "in the interleaved layout", 1),
@@ -256,11 +251,9 @@ def test_half_precision_is_judged_by_its_rounding(folder: Path) -> None:
 EXPECTED = {
     "bert": {"scale"},
     "bloom": {"bias"},
-    "cohere2": {"window", "cos", "rotated_query"},
     "falcon": {"cos", "magnitude"},
     "gemma4_text": {"window", "embedding_scale", "embedding_scale_in_bfloat16"},
     "gpt_oss": {"window", "magnitude"},
-    "granite_swa": {"window", "inverse_frequencies"},
     "llama4_text": {"temperature", "window", "pairs"},
     "mimo_v2_flash": {"window", "rotated_key"},
     "ministral3": {"temperature", "magnitude"},
@@ -276,7 +269,7 @@ EXPECTED = {
 def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> None:
     _, golden = written(name, tmp_path)
     assert golden.position_offset == {"opt": 2}.get(name, 0)
-    sinks = name in ("gpt_oss", "granite_swa", "mimo_v2_flash")
+    sinks = name in ("gpt_oss", "mimo_v2_flash")
     assert any("sinks" in left for kind in golden.kinds for left in kind.not_written) == sinks
     right = load_file(tmp_path / "golden" / "golden.safetensors")
     assert {key.rpartition(".")[2] for key in right} >= EXPECTED[name]
@@ -292,8 +285,7 @@ def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> Non
         ({"angles": torch.zeros(3)}, "not a name of these golden vectors"),
         ({"cos": torch.zeros(3)}, "has the shape"),
         ({}, "has no numbers"),
-        *(({"cos": torch.zeros(4, 8).to(dtype)}, "is needed") for dtype in (torch.float8_e4m3fn, torch.complex64)),
-        ({"cos": torch.zeros(4, 8).bool()}, "is needed"),
+        ({"cos": torch.zeros(4, 8, dtype=torch.complex64)}, "is needed"),
     ],
 )
 def test_numbers_that_cannot_be_compared(numbers: dict[str, torch.Tensor], message: str, folder: Path) -> None:
@@ -314,11 +306,10 @@ def test_golden_vectors_that_are_not_as_they_were_written(folder: Path, tmp_path
         read_golden(folder)
 
 
-@pytest.mark.parametrize("key", ["positions", "distances", "kinds"])
-def test_a_description_of_other_numbers_is_refused(key: str, folder: Path) -> None:
+def test_a_description_of_other_numbers_is_refused(folder: Path) -> None:
     """Only the numbers have a hash: a changed list of names would leave laws out."""
     record = json.loads((folder / "golden.json").read_text())
-    (record["kinds"][0]["names"] if key == "kinds" else record[key]).pop()
+    record["kinds"][0]["names"].pop()
     (folder / "golden.json").write_text(json.dumps(sealed(record)))
     with pytest.raises(CheckpointError, match="other names, positions or distances"):
         verify(folder, port(folder))
@@ -356,7 +347,7 @@ def saved(name: str, folder: Path) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", ["flint", "gpt_oss", "hy_v4", "mimo_v2_flash"])
+@pytest.mark.parametrize("name", ["flint", "mimo_v2_flash"])
 def test_sinks_are_those_of_the_weights(name: str, tmp_path: Path) -> None:
     """Each of these types writes them under a name of its own."""
     model = saved(name, tmp_path)
@@ -370,21 +361,10 @@ def test_sinks_are_those_of_the_weights(name: str, tmp_path: Path) -> None:
     require(tmp_path, numbers)
 
 
-def test_numbers_of_other_heads_than_those_of_the_weights_are_refused(tmp_path: Path) -> None:
-    saved("llama", tmp_path)
-    config = tmp_path / "model/config.json"
-    config.write_text(config.read_text().replace('"head_dim": 16', '"head_dim": 32'))
-    said = error_of("golden", tmp_path / "model", "--out", tmp_path / "golden")
-    assert "has 64 rows, but by num_key_value_heads and head_dim of the configuration 128" in said
-
-
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
-@pytest.mark.parametrize(
-    "settings", [{}, {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 50}]
-)
-def test_the_bias_of_t5_is_that_of_its_attention(part: str, settings: dict[str, int], tmp_path: Path) -> None:
+def test_the_bias_of_t5_is_that_of_its_attention(part: str, tmp_path: Path) -> None:
     """And its buckets: the biases of the first head are the numbers of the rows that the attention looks up."""
-    model = model_of(config_of("t5", **settings))
+    model = model_of(config_of("t5", relative_attention_num_buckets=12, relative_attention_max_distance=50))
     attention = getattr(model, part).block[0].layer[0].SelfAttention
     table = attention.relative_attention_bias.weight
     with torch.no_grad():

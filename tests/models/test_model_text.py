@@ -76,10 +76,6 @@ def test_hostile_words_are_only_words() -> None:
     assert scripts(words)[1:3] == ["Latin", "Latin"]
 
 
-def test_an_empty_vocabulary() -> None:
-    assert token_types([]) == scripts([]) == texts([]) == []
-
-
 def test_a_real_vocabulary(minilm: Path) -> None:
     """Of BERT's vocabulary people know that 994 + 5 are special, and what continues a word begins with ##."""
     words = list(json.loads((minilm / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"])

@@ -11,7 +11,7 @@ from docs.generate.models_page import DIFFERENCES
 from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type, learned_offset
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
-from whatwhere.models.probe.tiny import tiny_model
+from whatwhere.models.probe.tiny import tiny_config, tiny_model
 
 from .tiny import active_config, config_of
 
@@ -53,13 +53,66 @@ def test_a_saved_file_has_the_same_description(model_type: str) -> None:
     assert learned_offset(config.to_dict()) == (description.position_offset if has_table else None)
 
 
-@pytest.mark.every_nth(7)
+@pytest.mark.every_nth(13)
 @pytest.mark.parametrize(
     "model_type", [name for name, kind in MODEL_TYPES.items() if kind.has_attention and name not in UNSEEN]
 )
 def test_what_is_read_is_what_the_probe_measures(model_type: str) -> None:
-    """Pairs, frequencies, temperature, scale, bias, window, mask, sinks, and what is added to tokens, in each layer."""
+    """Heads, pairs, frequencies, temperature, scale, bias, window, mask and sinks of each layer, and the input."""
     config = active_config(model_type)
     found = probe(tiny_model(config))
     listed = differences_of_parts(found, lambda part: ww.from_huggingface(config, part=part))
     assert bool(listed) == (model_type in DIFFERENCES)
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+_LONG = {**_YARN, "rope_type": "longrope", "short_factor": [1.0 + n / 8 for n in range(8)],
+         "long_factor": [1.0 + n for n in range(8)]}  # fmt: skip
+_ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
+_TERMS = {"relative_attention": True, "max_relative_positions": 12}
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("afmoe", {"mup_enabled": True}),
+    ("afmoe", {"mup_enabled": False}),
+    ("bert", {"is_decoder": True}),
+    ("bert", {"is_decoder": True, "is_causal": False}),
+    ("deberta", {**_TERMS, "pos_att_type": ["none"]}),  # which it counts as a term in its scale
+    ("deberta", {**_TERMS, "pos_att_type": None}),
+    ("deberta", {"relative_attention": False, "pos_att_type": ["c2p", "p2c"]}),
+    ("deberta-v2", {**_TERMS, "pos_att_type": ["none"]}),
+    ("deepseek_v3", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    ("esm", {"position_embedding_type": "absolute"}),
+    ("esm", {"position_embedding_type": "rotary", "token_dropout": True}),  # which scales tokens
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    ("gemma3_text", {"sliding_window": 6, "use_bidirectional_attention": True}),
+    ("gemma4_text", {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "global_head_dim": 32}),
+    ("granitemoehybrid", {"position_embedding_type": "nope"}),
+    ("hunyuan_v1_dense", {"rope_parameters": _ALPHA}),  # a fixed rise of theta, in spite of its name
+    ("llama", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.0}}),
+    ("llama", {"rope_parameters": {**_YARN, "mscale": 0.5, "mscale_all_dim": 0.0, "attention_factor": 1.25}}),
+    ("mpt", {"attn_config": {"softmax_scale": 0.2}}),
+    ("phi3", {"rope_parameters": _LONG, "original_max_position_embeddings": 16}),
+    (
+        "phimoe",
+        {
+            "rope_parameters": {
+                **_LONG,
+                "original_max_position_embeddings": 20_001,
+                "short_mscale": 1.25,
+                "long_mscale": 1.25,
+            }
+        },
+    ),
+    ("recurrent_gemma", {"num_hidden_layers": 5}),
+    ("trocr", {"use_learned_position_embeddings": False}),
+    ("xlm", {"causal": True}),
+    ("xlnet", {"attn_type": "uni"}),
+    ("zamba2", {"use_mem_rope": False}),
+    ("zamba2", {"use_mem_rope": True}),
+]
+"""Model types, and settings that change what their attention does with positions."""
+
+
+@pytest.mark.parametrize(("model_type", "settings"), SETTINGS, ids=lambda one: one if isinstance(one, str) else "")
+def test_settings_are_read_as_the_probe_measures_them(model_type: str, settings: dict[str, Any]) -> None:
+    config = tiny_config(model_type, **settings)
+    assert not differences_of_parts(probe(tiny_model(config)), lambda part: ww.from_huggingface(config, part=part))

@@ -22,7 +22,7 @@ def test_as_the_converter_of_llama(heads: int) -> None:
     assert torch.equal(rotary_layout.to_half(weight, heads), llama_permute(weight, heads))
 
 
-@pytest.mark.parametrize("rotary_dim", [None, 2, 4, 6, HEAD_DIM])
+@pytest.mark.parametrize("rotary_dim", [None, 2, 6])
 @pytest.mark.parametrize(
     "shape", [(HEADS * HEAD_DIM, DIM), (HEADS * HEAD_DIM,), (2, HEADS, 5, HEAD_DIM), (HEADS, 5, HEAD_DIM)]
 )
@@ -39,12 +39,6 @@ def test_activations_move_as_weights_do() -> None:
     weights = weight, rotary_layout.to_interleaved(weight, HEADS)
     heads, moved = ((x @ each.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for each in weights)
     torch.testing.assert_close(rotary_layout.to_interleaved(heads, HEADS), moved)
-
-
-def test_gradients_flow_back_to_their_rows() -> None:
-    weight = torch.arange(8.0, requires_grad=True)
-    (rotary_layout.to_interleaved(weight, 1) * torch.arange(8.0)).sum().backward()
-    assert torch.equal(weight.grad, rotary_layout.to_half(torch.arange(8.0), 1))
 
 
 def test_which() -> None:
@@ -77,7 +71,6 @@ def test_which_refuses_to_guess() -> None:
         ((30, 4), 4, None, "30 rows do not divide into 4 heads of equal size"),
         ((12, 4), 4, None, "rotary_layout got rotary_dim=3, but needs an even number"),
         ((32, 4), 4, 10, "rotary_dim=10, but a head has only 8 features"),
-        ((32, 4), 4, 3, "rotary_dim=3, but needs an even number"),
         ((32, 4), 0, None, "num_heads=0"),
         ((2, 5, 4, 8), 4, None, r"If tokens and heads are swapped, pass x.transpose\(-3, -2\)"),
         ((), 1, None, "a single number"),

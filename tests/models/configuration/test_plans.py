@@ -41,9 +41,11 @@ def plans_of(description: Description) -> list[Plan]:
 # PyTorch
 
 
-def test_configurations_are_read_without_torch(tmp_path: Path) -> None:
-    """Every model type, and numbers of parameters; a plan can be shown, but not be built."""
-    configs = [json.loads(config_of(model_type).to_json_string(use_diff=False)) for model_type in MODEL_TYPES]
+def test_files_are_read_without_torch(minilm: Path, tmp_path: Path) -> None:
+    """Configurations of many types, a whole model, and numbers of parameters; a plan can be shown, but not be built."""
+    configs = [
+        json.loads(config_of(model_type).to_json_string(use_diff=False)) for model_type in sorted(MODEL_TYPES)[::5]
+    ]
     (tmp_path / "configs.json").write_text(json.dumps(configs))
     (tmp_path / "config.json").write_text(json.dumps(configs[0]))
     program = f"""{BLOCKED}
@@ -60,14 +62,11 @@ plan = next(plan for config in configs for plan in ww.read(config).query_key if 
 try:
     plan.build()
 except ModuleNotFoundError:
-    print(len(configs))
+    from whatwhere.cli import main
+    sys.argv[1:] = ["inspect", sys.argv[2], "--json"]
+    main()
 """
-    assert int(run(program, tmp_path)) == len(MODEL_TYPES)
-
-
-def test_a_real_model_is_inspected_without_torch(minilm: Path) -> None:
-    """BERT's positions are a table in the file: nothing needs to be built."""
-    printed = run(f"{BLOCKED}from whatwhere.cli import main\nmain()", "inspect", minilm, "--json")
+    printed = run(program, tmp_path, minilm)
     assert fitting("inspect", printed)
     assert "position_embeddings" in printed
 
@@ -135,7 +134,7 @@ def variants(rope_type: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rope_type", PARAMETERS)
-@pytest.mark.parametrize("head_dim", [1, 2, 3, 4, 6, 16])
+@pytest.mark.parametrize("head_dim", [2, 3, 16])
 def test_what_is_read_can_be_built(rope_type: str, head_dim: int) -> None:
     read = refused = 0
     for parameters in variants(rope_type):
@@ -156,13 +155,3 @@ def test_slopes_without_torch_are_those_of_alibi() -> None:
         assert alibi_slopes(num_heads) == tuple(slopes(num_heads))
         rounded = torch.tensor(slopes(num_heads)).bfloat16().double() * 80**-0.5
         assert falcon_slopes(num_heads, 80) == tuple(rounded.tolist())
-
-
-# Facts of model types
-
-
-def test_an_encoder_that_decodes_is_causal() -> None:
-    description = ww.from_huggingface(config_of("bert", is_decoder=True))
-    assert description.causal
-    assert not ww.from_huggingface(config_of("t5"), part="encoder").causal
-    assert not ww.from_huggingface(config_of("gemma3_text", use_bidirectional_attention=True)).causal

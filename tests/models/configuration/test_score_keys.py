@@ -6,33 +6,11 @@ import pytest
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.falcon import modeling_falcon as falcon
-from transformers.models.mpt import modeling_mpt as mpt
 
 import whatwhere as ww
 from whatwhere.models.configuration.description import Plan
-from whatwhere.models.probe import probe
-from whatwhere.models.probe.differences import differences
 
-from ..tiny import config_of, model_of
-
-LENGTHS = [9, 200]  # the second is beyond the last bucket, and beyond the 64 positions that the configurations name
-
-
-@pytest.mark.parametrize("tokens", LENGTHS)
-@pytest.mark.parametrize(("heads", "steepest"), [(4, 8), (6, 8), (8, 16), (12, 4)])
-def test_mpt(heads: int, steepest: int, tokens: int) -> None:
-    config = config_of("mpt", n_heads=heads, d_model=48, attn_config={"alibi_bias_max": steepest})
-    description = ww.from_huggingface(config)
-    ours = description.wheres()[0].score(ww.positions(1, start=tokens - 1), ww.positions(tokens))[0]
-    theirs = mpt.build_mpt_alibi_tensor(heads, tokens, alibi_bias_max=steepest)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
-
-
-def test_mpt_softmax_scale() -> None:
-    config = config_of("mpt", attn_config={"softmax_scale": 0.2})
-    description = ww.from_huggingface(config)
-    assert description.scale == mpt.MptAttention(config).softmax_scale == 0.2
-    assert description.wheres()[0].scale == 0.2
+from ..tiny import config_of
 
 
 @pytest.mark.parametrize("heads", [4, 6, 71])
@@ -91,34 +69,6 @@ def test_settings_of_biases(model_type: str, part: str | None, keys: dict[str, A
     assert description.score == (plan,) * description.layers
     wheres = description.wheres()
     assert len({id(where.score) for where in wheres}) == (1 if plan.shared else len(wheres))
-
-
-@pytest.mark.parametrize("terms", [["none"], "none", [], None])
-@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
-def test_deberta_without_terms_has_no_bias(model_type: str, terms: Any) -> None:
-    """The first DeBERTa counts `none` as a term in its scale, as any word."""
-    config = config_of(model_type, relative_attention=True, pos_att_type=terms)
-    description = ww.from_huggingface(config)
-    assert differences(probe(model_of(config)), description) == []
-    assert description.scale == (16 * (2 if terms and model_type == "deberta" else 1)) ** -0.5
-
-
-def test_deberta_without_relative_attention_still_scales_by_its_terms() -> None:
-    config = config_of("deberta", relative_attention=False, pos_att_type=["c2p", "p2c"])
-    description = ww.from_huggingface(config)
-    assert description.score == (None,) * description.layers
-    assert description.wheres()[0].scale == (3 * 16) ** -0.5
-
-
-@pytest.mark.parametrize(
-    ("settings", "key_heads"),
-    [({}, 1), ({"multi_query": False}, 4), ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2)],
-)
-def test_falcon_key_heads(settings: dict[str, object], key_heads: int) -> None:
-    config = config_of("falcon", **settings)
-    description = ww.from_huggingface(config)
-    assert description.key_heads == key_heads
-    assert falcon.FalconAttention(config, layer_idx=0).num_kv_heads == key_heads
 
 
 def test_layers_of_inkling_are_those_of_its_list() -> None:

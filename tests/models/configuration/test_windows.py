@@ -49,6 +49,7 @@ def expected(description: Description, layer: int) -> Tensor:
 
 
 # Eager attention of ModernBERT's decoder fails without a mask.
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model_type", sorted({*WITH_WINDOWS} - {*CAUSAL_ALONE, "modernbert-decoder"}))
 def test_windows_to_both_sides_are_theirs(model_type: str) -> None:
     """Those of earlier tokens alone are what the probe measures, in test_models."""
@@ -94,19 +95,6 @@ def test_direction(model_type: str) -> None:
         assert sees_later(model) or model_type == "mra"  # whose blocks are longer than this text
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta", "big_bird", "rembert"])
-def test_a_text_encoder_that_decodes_is_turned_too(model_type: str) -> None:
-    config = config_of(model_type, is_causal=False, is_decoder=True)
-    assert ww.from_huggingface(config).causal is (not sees_later(model_of(config))) is False
-    assert ww.from_huggingface({**config.to_dict(), "is_causal": True}).causal
-
-
-@pytest.mark.parametrize(("model_type", "decodes"), [("xlm", {"causal": True}), ("xlnet", {"attn_type": "uni"})])
-def test_masks_of_their_own_are_not_turned(model_type: str, decodes: dict[str, Any]) -> None:
-    config = config_of(model_type, is_causal=False, **decodes)
-    assert not sees_later(model_of(config))
-
-
 def test_null_is_false_for_transformers() -> None:
     config = {**config_of("llama").to_dict(), "is_causal": None}
     assert sees_later(model_of(CONFIG_MAPPING["llama"].from_dict(dict(config))))
@@ -120,19 +108,7 @@ def test_the_direction_beside_a_text_is_the_text_s_own() -> None:
     assert not ww.from_huggingface(turned).causal
 
 
-def test_windows_that_count_both_sides() -> None:
-    """EmbeddingGemma: `use_bidirectional_attention` halves the window."""
-    config = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True)
-    description = ww.from_huggingface(config)
-    assert description.windows[0] == Window(4)
-    for layer, theirs in enumerate(attended(config)):
-        assert torch.equal(expected(description, layer), theirs)
-    both = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True, is_causal=False)
-    description = ww.from_huggingface(both)
-    for layer, theirs in enumerate(attended(both)):
-        assert torch.equal(expected(description, layer), theirs)
-
-
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize(
     "model_type", [name for name in MODEL_TYPES if name not in (*WITH_WINDOWS, "longformer", "moshi")]
 )
