@@ -8,8 +8,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 from torch import nn
+from transformers import WhisperForConditionalGeneration
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
+import whatwhere as ww
+from whatwhere.analysis.added_positions import PositionTable
 from whatwhere.analysis.inspection import SECTIONS, Inspection, inspect
 from whatwhere.analysis.token_table import Sizes
 from whatwhere.records import Missing, to_json
@@ -128,6 +131,42 @@ def test_positions_are_those_of_the_model(inspection: Inspection, model: tuple[s
     assert split.norm in ("h.0.ln_1.weight", "blk.0.attn_norm.weight")
     assert split.token + split.position + split.interaction == pytest.approx(1, abs=1e-4)
     assert split.token == pytest.approx(0.5, abs=0.05)
+
+
+ENCODERS = {
+    "whisper": {"max_source_positions": 50, "max_target_positions": 20},
+    "pegasus": {"max_position_embeddings": 30},
+    "bart": {"max_position_embeddings": 30},
+    "led": {"max_encoder_position_embeddings": 60, "max_decoder_position_embeddings": 30, "attention_window": 4},
+}
+
+
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_positions_of_an_encoder_are_a_part_of_their_own(model_type: str, tmp_path: Path) -> None:
+    """Those that are not trained are stored, but are no parameters; and each part of a model has its own table."""
+    config = config_of(model_type, **ENCODERS[model_type])
+    made = WhisperForConditionalGeneration(config) if model_type == "whisper" else model_of(config)
+    made.save_pretrained(tmp_path)
+    tables = {name: x for name, x in made.named_parameters() if name.endswith("embed_positions.weight")}
+    assert len(tables) == 2
+    for part in ("decoder",) if model_type == "whisper" else ("decoder", "encoder"):
+        checkpoint = ww.read(tmp_path, part=part)
+        found = inspect(checkpoint, sections=("sizes", "positions"))
+        assert isinstance(found.sizes, Sizes)
+        assert found.sizes.parameters == sum(x.numel() for x in made.parameters() if x.requires_grad)
+        other = {"decoder": "encoder", "encoder": "decoder"}[part]
+        shown = {each.part: each for each in found.sizes.parts}
+        for name, of in (("position table", part), (f"{other} positions", other)):
+            ((stored, table),) = ((each, x) for each, x in tables.items() if f"{of}." in each)
+            size = shown[name]
+            assert (size.tensor, size.shape) == (stored, tuple(table.shape))
+            assert size.parameters == (table.numel() if table.requires_grad else 0)
+            if name == "position table":
+                assert isinstance(found.positions, PositionTable)
+                assert (found.positions.learned, found.positions.tensor) == (table.requires_grad, stored)
+                own = ww.load_where(checkpoint).where.input
+                assert isinstance(own, ww.Learned)
+                assert torch.equal(own.weight, table)
 
 
 def test_layers_of_different_rotations(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ from whatwhere.models.checkpoint.base import Contents, Entry
 from whatwhere.models.checkpoint.names import find_names
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.load_where import wrong_shapes
-from whatwhere.models.parameter_count import InputParameters
+from whatwhere.models.parameter_count import InputParameters, are_sinusoids
 
 from .tiny import config_of, model_of, tables_of
 
@@ -149,3 +151,16 @@ def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
         if tables_of(model)[1] is None:  # transformers has no such head for this type
             ours = InputParameters(ours.tokens, ours.positions, ours.segments)
         assert ours == theirs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rows", [5, 30, 1500])
+@pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
+def test_a_table_of_sinusoids_is_known_in_any_layout(layout: Any, rows: int, dtype: torch.dtype) -> None:
+    table = ww.Sinusoidal(64, layout=layout)(torch.arange(rows))[0].to(dtype).float().numpy()
+    assert are_sinusoids(table)
+    rng = np.random.default_rng(0)
+    assert not are_sinusoids(table + rng.normal(0, 0.1, table.shape))
+    assert not are_sinusoids(np.full_like(table, np.nan))
+    for other in (np.zeros_like(table), np.ones_like(table), np.arange(float(table.size)).reshape(table.shape)):
+        assert not are_sinusoids(other)

@@ -11,6 +11,7 @@ from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import ShapeError
 from whatwhere.large_arrays import finite_rows
 from whatwhere.models.model_text import token_factor
+from whatwhere.models.parameter_count import are_sinusoids
 
 _OUTSIDE, _LEAST = 6.0, 0.25
 """Robust standard deviations, and the share of the median, by which an outlier differs at least."""
@@ -130,8 +131,8 @@ _MAX_DISTANCES = 1024
 class PositionTable(TrainedPositions):
     """The vectors that are added for positions. Inherits what was computed: norms, outliers, spectrum and so on."""
 
-    learned: bool  # whether they are a table of the file, the `tensor`; else a fixed scheme's
-    tensor: str | None
+    learned: bool  # whether they are learned; else a fixed scheme's
+    tensor: str | None  # the table of the file, if they are stored
     positions: int
     offset: int | None  # the row that position 0 reads; None where that is not known
     examined: int  # positions that the computations cover, from 0 on
@@ -153,7 +154,7 @@ def positions(subject: Subject) -> PositionTable:
     name = subject.checkpoint.position_table
     return PositionTable(
         **vars(trained) | {"by_distance": trained.by_distance[:_MAX_DISTANCES]},
-        learned=name is not None,
+        learned=name is not None and not are_sinusoids(table),
         tensor=name,
         positions=len(table),
         offset=subject.checkpoint.position_offset,

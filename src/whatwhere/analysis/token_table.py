@@ -15,7 +15,7 @@ from whatwhere.analysis.subject import Absent, Subject, tried
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.parameter_count import parameters
+from whatwhere.models.parameter_count import are_sinusoids, parameters
 from whatwhere.records import Missing
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
@@ -23,7 +23,7 @@ _BINS, _NAMED = 40, 5
 OTHER = "other tensors"
 _BUFFERS = re.compile(
     r"(^|\.)(position_ids|token_type_ids|(original_)?inv_freq|masked_bias|_float_tensor|relative_position_index|"
-    r"running_mean|running_var|num_batches_tracked)$|@\d+$"  # the last is a table of tokens at some step of training
+    r"running_mean|running_var|num_batches_tracked|final_logits_bias)$|@\d+$"  # the last: tokens at an earlier step
 )
 _CAUSAL_MASK = re.compile(r"(attn|attention)\.(bias|causal_mask)$")
 
@@ -32,7 +32,7 @@ _CAUSAL_MASK = re.compile(r"(attn|attention)\.(bias|causal_mask)$")
 class SizeOfPart:
     """The size of one part of a model, and its shares of all parameters and bytes."""
 
-    part: str  # "token table", "output projection", "position table", "token types" (of BERT), "other tensors"
+    part: str  # "token table", "output projection", "position table", "token types", "encoder positions", ...
     tensor: str | None  # its name; None for several tensors
     shape: tuple[int, ...] | None
     dtype: str
@@ -116,18 +116,25 @@ def sizes(subject: Subject) -> Sizes:
     checkpoint = subject.checkpoint
     if checkpoint.format == "configuration":
         return _configured(subject)
+    found = checkpoint.names
     names = {
         "token table": checkpoint.token_table,
         "output projection": checkpoint.output_projection,
         "position table": checkpoint.position_table,
+        "encoder positions": found.encoder_positions,
         "token types": checkpoint.segment_table,
     }
+    if checkpoint.position_table == found.encoder_positions:  # the encoder is read
+        names["decoder positions"] = found.position_table if names.pop("encoder positions") else None
     entries = {name: entry for name, entry in checkpoint.tensors.items() if not _is_constant(entry)}
     groups = {part: [entries[name]] for part, name in names.items() if name in entries}
     groups[OTHER] = [entry for name, entry in entries.items() if name not in names.values()]
     counts = {part: sum(checkpoint.parameters(entry.name) for entry in group) for part, group in groups.items()}
     if checkpoint.tied and "output projection" in counts:
         counts["output projection"] = 0  # the token table, stored again
+    for part in counts:
+        if part.endswith(("positions", "position table")) and are_sinusoids(checkpoint.array(str(names[part]))):
+            counts[part] = 0  # which are computed, and stored for convenience
     if (learned := _learned(subject)) is not None:
         # The file of a run also holds tables that were computed or not trained: of low rank, of a model of one's own.
         counts = {part: learned[1] if part == "token table" else count for part, count in counts.items()}

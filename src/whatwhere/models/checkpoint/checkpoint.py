@@ -306,8 +306,9 @@ class Checkpoint:
 
     @property
     def position_table(self) -> str | None:
-        """The name of the learned position table, or None."""
-        return self.names.position_table
+        """The name of the position table, or None; of an encoder and a decoder that of the part that is read."""
+        names = self.names
+        return names.encoder_positions or names.position_table if self._part == "encoder" else names.position_table
 
     @property
     def segment_table(self) -> str | None:

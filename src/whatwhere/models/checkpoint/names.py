@@ -51,6 +51,7 @@ class Names:
     output_projection: str | None = None
     position_table: str | None = None
     segment_table: str | None = None
+    encoder_positions: str | None = None  # the position table of the encoder, where the other is the decoder's
     guessed: bool = False  # the token table was identified by its number of rows rather than its name
 
 
@@ -80,7 +81,10 @@ def find_names(
     # Tokens that are read and never written, as Mllama's pictures, have no row of the output projection.
     fewer = {name: shape for name, shape in others.items() if 0 < rows - shape[0] <= _MAX_PADDING}
     output = output or _by_suffix(fewer, OUTPUT_PROJECTIONS[:1])
-    return Names(tokens, output, _by_suffix(others, POSITIONS), _by_suffix(others, SEGMENTS), guessed)
+    positions = _by_suffix(others, POSITIONS)
+    encoder = (positions or "").replace("decoder", "encoder")
+    of_encoder = encoder if encoder != positions and encoder in others else None
+    return Names(tokens, output, positions, _by_suffix(others, SEGMENTS), of_encoder, guessed)
 
 
 def is_other_modality(name: str) -> bool:

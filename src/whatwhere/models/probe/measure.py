@@ -10,6 +10,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
+from whatwhere.models.parameter_count import are_sinusoids
 from whatwhere.models.probe.findings import (
     NONE,
     NOT_MEASURED,
@@ -36,8 +37,8 @@ _TOKENS, _LEAST_CONTENTS, _LONGEST = 24, 16, 4100
 """Tokens of a sequence at the model's own positions, sequences at least, and tokens at most to see a window end."""
 _ALIKE, _SAME = 0.75, 0.9999
 """Correlation over contents above which features are taken for one another (a norm may lie between), and for equal."""
-_EQUAL, _WAVES = 1e-5, 1e-3
-"""Largest difference of hidden states, and of a column from a sinusoid, relative to the largest value, that is none."""
+_EQUAL = 1e-5
+"""Largest difference of hidden states, relative to the largest value, that is none."""
 
 ZERO = 1e-6
 """Contents whose scores differ by less, relatively or absolutely, do not differ: float32."""
@@ -344,19 +345,15 @@ def _input_change(states: Tensor, run: Run) -> InputChange:
     for name, table, rows in run.lookups:
         if bool((rows[:, 1:] - rows[:, :-1] == 1).all()) and bool((rows == rows[:1]).all()):  # by position alone
             offset = int(rows[0, 0])
-            waves = _waves(table[offset : offset + run.tokens])
-            return InputChange("sinusoidal" if waves < _WAVES else "learned", spread, name, len(table), offset)
+            kind = "sinusoidal" if _waves(table[offset : offset + run.tokens]) else "learned"
+            return InputChange(kind, spread, name, len(table), offset)
     if spread > 10 * _EQUAL:
         return InputChange("other", spread, reason="hidden states change by position, but not by the same sum for all")
-    return InputChange("sinusoidal" if _waves(common.diff(dim=0)) < _WAVES else "table", spread)
+    return InputChange("sinusoidal" if _waves(common.diff(dim=0)) else "table", spread)
 
 
-def _waves(rows: Tensor) -> float:
-    """Return how far columns are from sinusoids: v(p+1) + v(p-1) = 2 cos(w) v(p)."""
-    table = rows.double().cpu().numpy()
-    middle, sides = table[1:-1], table[2:] + table[:-2]
-    factor = (middle * sides).sum(axis=0) / np.maximum((middle * middle).sum(axis=0), 1e-30)
-    return float(np.abs(sides - factor * middle).max() / max(np.abs(table).max(), 1e-30))
+def _waves(rows: Tensor) -> bool:
+    return are_sinusoids(rows.double().cpu().numpy())
 
 
 def _embedding_scale(model: Any, first: Tensor) -> float | None:
