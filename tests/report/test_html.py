@@ -76,6 +76,14 @@ def test_sections_are_written_with_all_their_parts() -> None:
     assert [span.text for span in root.iter("span")] == ["few ⟨U+202E⟩", "many", "read"]
 
 
+def test_what_charts_share_is_written_once() -> None:
+    charts = [Chart("lines", name, "x", "y", [0.0], [], Table(name, ["a"], [["1"]]), name, "How.") for name in "ab"]
+    (written,) = sections([Section("two", "Two", charts)])
+    root = ElementTree.fromstring(written)
+    assert [node.text for node in root.iter("p")] == ["a", "How.", "b"]
+    assert [part.tag for part in root] == ["h2", "p", "div", "details", "p", "div"]
+
+
 def test_a_long_table_opens_on_demand() -> None:
     root = ElementTree.fromstring(folded(Table("more", ["a"], [["x"]] * 26)))
     assert [child.tag for child in root] == ["summary", "div"]

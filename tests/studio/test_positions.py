@@ -79,7 +79,7 @@ def test_every_scheme_has_an_answer(fresh: Session, name: str) -> None:
 
 def test_runs_show_what_they_learned(results: Path) -> None:
     result = api.positions(Session.open(results), {"scheme": "learned-0", "rows": 128})
-    assert result.notes == ["trained with up to 8 tokens"]
+    assert (result.trained, result.notes) == (8, ["trained with up to 8 tokens"])
     saved = load_file(results / "models" / "learned-0.safetensors")["input.where.input.weight"]
     assert result.rows == len(saved)
     np.testing.assert_array_equal(result.fingerprint.values, saved)
@@ -109,7 +109,7 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     np.testing.assert_allclose(paths, seen.path, rtol=1e-12)
     assert result["svg"].count("<line") > 62
     assert result["path"].endswith("Not drawn are positions unlike the others: 0."), "which would take all the width"
-    assert "outlier: 0" in result["note"]
+    assert "Outlier: 0" in result["note"]
     assert "axes=2%2C3" in result["address"]
     columns = csv_rows(result["columns"])
     table = api.positions(real, {"scheme": "model", "rows": 64}).fingerprint.values

@@ -71,16 +71,18 @@ def test_the_number_line_ends_as_the_run_measured(session: Session, results: Pat
 def test_attention_is_that_of_the_trace(session: Session, results: Path) -> None:
     name = next(run for run in session.runs if run.startswith("rotary"))
     trace = load_file(results / f"traces/{name}.safetensors")
-    sections = api.attention(session, {"run": name}).sections
+    found = api.attention(session, {"run": name})
+    sections = found.sections
     assert [section.name for section in sections] == ["length-3", "length-6"]
     for section, length in zip(sections, (3, 6), strict=True):
-        for layer, chart in enumerate(section.parts[1:]):
+        for layer, chart in enumerate(section.parts):
             *heads, uniform = chart.series
             np.testing.assert_array_equal([head.values for head in heads], trace[f"attention@{length}"][layer])
             np.testing.assert_array_equal(uniform.values, trace[f"uniform@{length}"][layer])
             assert chart.x == list(range(2 * length + 2))
         layer, head, at = np.unravel_index(np.argmax(trace[f"attention@{length}"]), (2, 2, 2 * length + 2))
-        assert re.search(rf"\b{at} tokens? back, by head {head} of layer {layer}\.", section.parts[0])
+        said = rf"[Aa]t {length} arguments [^;]*\b{at} tokens? back, by head {head} of layer {layer}\b"
+        assert re.search(said, found.headline)
 
 
 def test_what_is_averaged_is_said_of_each_length_where_they_differ(copy: Path) -> None:
@@ -93,8 +95,8 @@ def test_what_is_averaged_is_said_of_each_length_where_they_differ(copy: Path) -
         trace[f"uniform@{length}"] = weights
     save_file(trace, path)
     found = api.attention(Session.open(copy), {"run": name})
-    assert found.headline == "Mean attention weights by distance"
-    assert [section.parts[1].note.split()[0] for section in found.sections] == ["Only", "Averaged"]
+    assert "Averaged" not in found.headline
+    assert [section.parts[0].note.split()[0] for section in found.sections] == ["Only", "Averaged"]
 
 
 def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) -> None:
@@ -130,8 +132,8 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (section,) = api.attention(Session.open(copy), {"run": "learned-0"}).sections
-    assert section.parts[1].x == list(range(-7, 8))
-    assert [series.name for series in section.parts[1].series] == ["head 0", "head 1"]
+    assert section.parts[0].x == list(range(-7, 8))
+    assert [series.name for series in section.parts[0].series] == ["head 0", "head 1"]
 
 
 def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:
@@ -153,7 +155,7 @@ def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Se
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[3:12]]
     np.testing.assert_allclose([float(row[1]) for row in rows], points[-1, 2:11, 0], rtol=1e-6)
     assert result["played"] == "step 7 of 7"
-    chart = api.attention(session, {"run": "learned-0"}).sections[0].parts[1]
+    chart = api.attention(session, {"run": "learned-0"}).sections[0].parts[0]
     shown = [float(row.split(",")[1]) for row in result["weights"].splitlines()[1:]]
     np.testing.assert_allclose(shown, chart.series[0].values, rtol=1e-6)
     assert result["layers"] == ["Layer 0, 3 arguments", "Layer 1, 3 arguments"]

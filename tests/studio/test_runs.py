@@ -66,7 +66,8 @@ def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -
 
 
 def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], session: Session, results: Path) -> None:
-    result = look(session, "runs.mjs", run="learned-1")
+    beyond = next(run for run in session.runs if run.startswith("rotary"))
+    result = look(session, "runs.mjs", run="learned-1", beyond=beyond)
     assert result["titles"] == about(session, {}).run_titles
     assert sorted(result["titles"]) == [f"{scheme}, seed {n}" for scheme in ("learned", "rotary+alibi") for n in (0, 1)]
     assert set(result["chosen"].values()) == {"learned-1"}
@@ -75,5 +76,7 @@ def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], sessio
     assert float(result["norm"]) == pytest.approx(norm, rel=5e-3)
     assert (result["where"], result["scroll"], result["without"]) == ("learned-1", 0, 0)
     assert result["own"] == result["other"], "a run's own positions are chosen with it"
+    assert result["trained"][:2] == ["The fingerprint of each position", "Single features by position"]
+    assert {"Cosine of each pair of positions", "By distance"} <= {*result["trained"]}
     assert result["refused"] == []
     assert result["complaints"] == []

@@ -342,10 +342,11 @@ def first_to_fail(results: Comparison) -> str:
         scores = {group: score.median for group, score in found.items() if score is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
-            worst, right = (f"{name_text(g)} {score_text(results, scores[g])}" for g in (order[0], order[-1]))
-            return (
-                f"The first to fail with {scheme_name(best)}, at {length} {unit_of(results)}: {worst}, beside {right}."
+            (worst, low), (other, high) = (
+                (name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1])
             )
+            at = f"at {length} {unit_of(results)}"
+            return f"With {scheme_name(best)}, {worst} fails first: {low} {at}, where {other} has {high}."
     return ""
 
 

@@ -128,15 +128,15 @@ def _unmoved(findings: TokenDiagnostics, most: int) -> Iterator[Part]:
     unmoved = findings.unmoved
     if unmoved is None:
         return
-    known = "The table before training is stored beside this one"
+    known = "the table before training is stored beside this one"
     if not unmoved.count:
-        yield f"{known}: training moved each of {count(findings.rows, 'row')}."
+        yield f"Training moved each of {count(findings.rows, 'row')}: {known}."
         return
     named = [shown_token(row.token, row.text) for row in unmoved.examples[:_NAMED]]
     some = f" ({', '.join(named)}{', ...' if len(named) < unmoved.count else ''})" if named else ""
     yield (
-        f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}{some}, but for weight "
-        "decay, which multiplies a row by a factor."
+        f"Training did not move {unmoved.count:,} of {count(findings.rows, 'row')}{some}, but for weight decay, which "
+        f"multiplies a row by a factor: {known}."
     )
     yield _rows("Rows that training did not move", unmoved.examples, unmoved.count, most, "factor")
 

@@ -47,22 +47,26 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
 
 def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> Iterator[Markup]:
     """Yield each section as an element with its heading of a level; a prefix begins the ids of the elements."""
+    known: set[str] = set()
     for section in written:
-        parts = [element(f"h{level}", section.title), *map(written_part, section.parts)]
+        parts = [element(f"h{level}", section.title), *(written_part(part, known) for part in section.parts)]
         if section.folded:
             parts = [element("details", element("summary", parts[0]), *parts[1:])]
         yield element("section", *parts, id=f"{prefix}{section.name}")
 
 
-def written_part(part: Part) -> Markup:
-    """Write a paragraph, a table, or the text and the table of a chart; of markup, which is written, itself."""
+def written_part(part: Part, known: set[str]) -> Markup:
+    """Write a paragraph, a table, or the table of a chart with those of its texts that are not known from others."""
     if isinstance(part, Markup):
         return part
     if isinstance(part, str):
         return paragraph(part)
     if isinstance(part, Chart):
+        note, method = ("" if text in known else text for text in (part.note, part.method))
+        known |= {part.note, part.method}
+        how = element("details", element("summary", "How was this computed?"), paragraph(method))
         table = [folded(part.table)] if part.table.columns else []
-        return join(*(paragraph(text) for text in (part.note, part.method) if text), *table)
+        return join(*([paragraph(note)] if note else []), *table, *([how] if method and table else []))
     return folded(part)
 
 

@@ -53,7 +53,7 @@ def _written(report: Iterable[Section | Part]) -> Iterator[Markup]:
         if isinstance(each, Chart) and each.kind == "lines":
             yield _figure(each)
         if each and not (isinstance(each, Chart) and not each.table.rows):
-            yield written_part(each)
+            yield written_part(each, set())
 
 
 def _figure(chart: Chart) -> Markup:

@@ -7,7 +7,7 @@ async function read(page) {
   return {
     answer: await page.locator(".answer").innerText(),
     titles: await page.locator("main h2").allInnerTexts(),
-    texts: await page.locator("main section > .beside > p, main section > p").allInnerTexts(),
+    texts: await page.locator("main section .beside > p, main section > p").allTextContents(),
     sizes: await page.locator('[aria-label="Parameters and bytes by part"] tbody tr').evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))),
     charts: await page.locator("main figure .lines").count(),
   };
@@ -18,6 +18,7 @@ await used("#/overview?section=positions", ".answer", async (page, result, conte
   result.focused = await page.evaluate(() => document.activeElement.textContent);
   result.more = {};
   for (const name of ["Diagnostics", "Positions"]) result.more[name] = await page.locator("main section", { has: page.getByText("More: ") }).getByRole("link", { name, exact: true }).last().getAttribute("href");
+  await page.getByRole("heading", { name: "Diagnostics of the token table" }).click();
   result.card = await page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
   result.csv = await saved(page, figureOf(page, "Histogram of the norms"), "CSV");
   result.parts = await saved(page, page.getByRole("region", { name: "Sizes" }), "CSV");

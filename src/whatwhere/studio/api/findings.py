@@ -47,7 +47,7 @@ def exported_overview(session: Session) -> ExportedView:
 
 def _findings(session: Session, found: Inspection) -> Findings:
     method = f"Format: {found.format}. Read by whatwhere {found.whatwhere}; rows sampled with seed {found.seed}."
-    sections = _captioned(inspection.sections(found))
+    sections = [replace(s, folded=s.name == "diagnostics") for s in _captioned(inspection.sections(found))]
     short = [each for each in sections if len(each.parts) == 1 and isinstance(each.parts[0], str)]
     absent = [Section("absent", "Not in this file", [str(each.parts[0]) for each in short])] if short else []
     sections = [_warnings(session, found), *(each for each in sections if each not in short), *absent]
@@ -141,7 +141,9 @@ def _examined(session: Session, found: TokenDiagnostics) -> Findings:
     )
     said = diagnostics.first_sentences(found)
     worst = [said[name] for name in ("not_finite", "zero", *_SUSPICIOUS, "beyond_vocabulary") if name in said]
-    headline = worst[0].removesuffix(".") if worst else f"None of {count(found.rows, 'row')} is suspicious"
+    headline = (
+        worst[0].removesuffix(".").partition(": ")[0] if worst else f"None of {count(found.rows, 'row')} is suspicious"
+    )
     spread = Section("spread", "Norms and cosines of all rows", [norms, cosines])
     return Findings(headline, [*_captioned(diagnostics.lists(found)), spread], method)
 

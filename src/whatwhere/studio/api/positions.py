@@ -56,6 +56,7 @@ class PositionFindings(SchemeSummary):
     by_distance: "ByDistance | None"  # None where nothing depends on the distance alone
     vectors: PositionVectors | Missing | None
     wavelengths: Float[np.ndarray, " pairs"] | None  # of the pairs of features of a sinusoid, in positions
+    trained: int | None  # positions of the longest sequence that a run was trained with
 
 
 @query("schemes.list")
@@ -125,9 +126,9 @@ def positions(
     chosen = next((each for each in used if each == door), used[0] if used else None)
     alone = Where(getattr(shown.where, chosen)) if chosen else Where()
     table = similarity.vectors(alone, rows)
-    if scheme in session.runs:
-        trained = count(run_length(session.checkpoint, scheme), "token")
-        summary["notes"] = [*shown.notes, f"trained with up to {trained}"]
+    trained = run_length(session.checkpoint, scheme) if scheme in session.runs else None
+    if trained is not None:
+        summary["notes"] = [*shown.notes, f"trained with up to {count(trained, 'token')}"]
     return PositionFindings(
         **summary,
         door=chosen,
@@ -136,6 +137,7 @@ def positions(
         by_distance=similarity.by_distance(alone, rows),
         vectors=None if table is None else _vectors(table.double().numpy()),
         wavelengths=_wavelengths(alone),
+        trained=trained,
     )
 
 

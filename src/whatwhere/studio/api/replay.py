@@ -108,6 +108,7 @@ def attention(session: Session, *, run: str) -> Findings:
     trace, unit = results.trace(found), results.task.unit
     sections: list[Section] = []
     notes: set[str] = set()
+    headline = ""
     for length in sorted(int(name.partition("@")[2]) for name in trace if name.startswith(_ATTENTION)):
         curves, uniform = trace[f"{_ATTENTION}{length}"], trace.get(f"{_UNIFORM}{length}")
         first = (1 - curves.shape[2]) // 2 if results.settings(found).direction == "encoder" else 0
@@ -121,10 +122,11 @@ def attention(session: Session, *, run: str) -> Findings:
         where = f"{count(abs(int(back[at])), 'token')} {'back' if back[at] >= 0 else 'ahead'}"
         most = f"{decimals(float(curves[layer, head, at]), 2)}, {where}, by head {head} of layer {layer}"
         notes |= {each.note for each in layers}
-        sections.append(Section(f"length-{length}", title, [f"The greatest mean weight is {most}.", *layers]))
+        headline += "; at" if sections else "At"
+        headline += f" {length} {unit} the greatest mean weight is {most}"
+        sections.append(Section(f"length-{length}", title, layers))
     if not sections:
         return Findings("No attention was recorded for this run", sections)
-    headline = "Mean attention weights by distance"
     if len(notes) == 1:  # of all charts: said once
         headline = f"{headline}. {notes.pop().removesuffix('.')}"
         bare = [[replace(each, note="") if isinstance(each, Chart) else each for each in s.parts] for s in sections]

@@ -273,6 +273,7 @@ export interface PositionFindings extends SchemeSummary {
   by_distance: ByDistance | null;
   vectors: PositionVectors | Missing | null;
   wavelengths: Tensor | null;
+  trained: number | null;
 }
 export interface PositionVectors extends TrainedPositions {
   compared: Tensor;

@@ -1,5 +1,6 @@
 /** Controls of a view, each of which shows and changes a setting of its address: a choice, a yes or no, a number. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useView } from "../hooks";
 import { formatNumber } from "../numbers";
@@ -129,6 +130,25 @@ export function valueAt(step: number, { base, steps, low, high, whole }: Scale):
   const power = base !== null && step % steps === 0;
   const rounded = whole ? Math.round(exact) : power ? exact : Number(exact.toPrecision(3));
   return Math.min(Math.max(rounded, low), high);
+}
+
+const NARROW = matchMedia("(max-width: 40rem)");
+
+/** Controls that a narrow screen folds away. */
+export function Folded({ title, children }: { title: string; children: ComponentChildren }) {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const follow = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", follow);
+    return () => NARROW.removeEventListener("change", follow);
+  }, []);
+  if (!narrow) return <>{children}</>;
+  return (
+    <details class="folded">
+      <summary>{title}</summary>
+      {children}
+    </details>
+  );
 }
 
 /** Controls of parameters, all in one setting, as `factor=4 theta=10000`; rare ones are folded away. */

@@ -11,6 +11,7 @@ import {
   counting,
   drawing,
   type Frame,
+  haloed,
   label,
   line,
   textWidth,
@@ -36,6 +37,8 @@ export interface HeatProps {
   /** The number at the ends of the colors; without, the greatest size among the values. */
   limit?: number;
   framed?: number;
+  /** Lines after rows, and after the same columns of a square map, with what they are. */
+  rules?: { x: number; text: string }[];
   /** Whether the color bar is left to the figure, as where many maps share one. */
   barless?: boolean;
   cell?: number;
@@ -306,8 +309,21 @@ function mapSvg(props: HeatProps, width: number, picture?: string): { svg: strin
     props.framed === undefined
       ? ""
       : `<rect x="${left}" y="${top + props.framed * tall}" width="${wide}" height="${tall}" fill="none" stroke="${cssColor("c1")}" stroke-width="2"/>`;
+  const rules = (props.rules ?? []).map(({ x, text }) => ruleSvg(props, frame, x, text)).join("");
   const image = `<image x="${left}" y="${top}" width="${wide}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${url}"/>`;
-  return { svg: axesOf(props, frame) + image + framed, frame, height };
+  return { svg: axesOf(props, frame) + image + framed + rules, frame, height };
+}
+
+function ruleSvg({ cells, numbers, square }: HeatProps, frame: Frame, row: number, text: string): string {
+  const { left, top, width, height } = frame;
+  const share = (row / (numbers?.[1] ?? 1) + 1) / cells.shape[0]!;
+  const [x, y] = [left + share * width, top + share * height];
+  const color = cssColor("bad");
+  return (
+    line(left, y, left + width, y, color, 1.5) +
+    (square ? line(x, top, x, top + height, color, 1.5) : "") +
+    haloed(left + width - 6, y + 14, text, "end")
+  );
 }
 
 function barSvg(props: HeatProps, width: number, y: number): string {

@@ -156,7 +156,7 @@ export function readableBiases(curves: Curve[]): Pick<LinesProps, "y"> {
   return low < bottom - DEEP ? { y: [bottom, top + DEEP / 20] } : {};
 }
 
-export const DEEP_BIASES = `The axis ends ${DEEP} below the greatest bias of each curve: weights beyond it are less than 1 in 20,000 of the greatest. The table has all.`;
+export const DEEP_BIASES = `The axis ends ${DEEP} below the greatest bias: weights beyond are less than 1 in 20,000 of the greatest.`;
 
 function lastKnown(values: ArrayLike<number | null>, count: number): number {
   let last = count - 1;

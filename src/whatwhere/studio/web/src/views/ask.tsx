@@ -297,7 +297,7 @@ function Heads({ asked, of, answer, text }: { asked: Asked; of: Run; answer: Ans
           "to them, and the mask: the model's own, at the positions above."
         }
       >
-        <ul class="heads">
+        <ul class={names.every((name) => name.length < 7) && names.length < 16 ? "heads short" : "heads"}>
           {maps.map((map) => (
             <li key={map.title}>
               <h4>{map.title}</h4>

@@ -6,7 +6,7 @@ import { useQuery, useSource, useView, useWithRun } from "../hooks";
 import { type Followed, useJob } from "../jobs";
 import { fixed, whole, upTo } from "../numbers";
 import { announce, Answered, JobProgress, Wrong } from "../parts/states";
-import { Choice, type Option } from "../parts/controls";
+import { Choice, Folded, type Option } from "../parts/controls";
 import { TokenField, TokenLabel } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { BEHIND, pointsInside } from "../parts/raster";
@@ -56,7 +56,11 @@ export function TokenMap() {
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
   return (
     <>
-      {(!about.exported || about.begin["map"]?.["example"]) && <NamedField />}
+      {(!about.exported || about.begin["map"]?.["example"]) && (
+        <Folded title="only some tokens">
+          <NamedField />
+        </Folded>
+      )}
       <Controls />
       {byJob && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
@@ -235,11 +239,17 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
   return (
     <>
       {named && <NamedFacts named={named} />}
-      <Filters colors={colors} grouped={named !== null && named.group_names.length > 1} passed={passed?.length ?? null}>
-        <label class="choice">
-          <input type="checkbox" checked={selecting} onChange={() => setSelecting(!selecting)} /> drag selects
-        </label>
-      </Filters>
+      <Folded title="colors and filters">
+        <Filters
+          colors={colors}
+          grouped={named !== null && named.group_names.length > 1}
+          passed={passed?.length ?? null}
+        >
+          <label class="choice">
+            <input type="checkbox" checked={selecting} onChange={() => setSelecting(!selecting)} /> drag selects
+          </label>
+        </Filters>
+      </Folded>
       <div class="mapping">
         <Figure
           title={title}

@@ -92,6 +92,14 @@ function Compared({ shown }: { shown: PositionFindings }) {
   );
 }
 
+/** Return where training ended, as a mark of the axis of positions or distances. */
+function marksOf(shown: PositionFindings): { x: number; text: string }[] {
+  const { trained, rows } = shown;
+  if (trained !== null) return trained < rows ? [{ x: trained - 1, text: `last trained: ${trained - 1}` }] : [];
+  const seems = vectorsOf(shown)?.trained ?? rows;
+  return seems < rows ? [{ x: seems, text: "training seems to end here" }] : [];
+}
+
 export function vectorsOf({ vectors }: PositionFindings): PositionVectors | null {
   return vectors === null || "missing" in vectors ? null : vectors;
 }
@@ -125,6 +133,7 @@ export function Fingerprint({ shown }: Props) {
       xLabel={heads ? "head" : input ? "feature" : label}
       yLabel={of}
       {...(input && { limit: spread(values.values) })}
+      rules={marksOf(shown)}
       note={`Rows are ${of}s 0 to ${rows - 1}, columns ${input ? "the features" : label}.`}
       code={inPython(shown, `ww.analysis.fingerprint(where, ${rows}).values`)}
       how={
@@ -157,6 +166,7 @@ export function Columns({ shown }: Props) {
       xLabel="position"
       yLabel={shown.door === "input" ? "value" : label}
       height={400}
+      marks={marksOf(shown)}
       note={`Features ${begin} to ${begin + count - 1} of ${columns}: columns of the picture, as curves.`}
       code={inPython(shown, `ww.analysis.fingerprint(where, ${shown.rows}).values[:, ${begin}:${begin + count}]`)}
       how="The same numbers as in the picture, a column as a curve."
@@ -182,6 +192,7 @@ export function Similarity({ shown, vectors }: OfVectors) {
       square
       barLabel="cosine"
       limit={1}
+      rules={marksOf(shown)}
       note={`${every}A band along the diagonal: near positions are similar. Further bands: so are some far ones.`}
       code={inPython(shown, `${rowsCode(shown)}\n${COSINES}`)}
       how={`cos(u, v) = ⟨u, v⟩ / (|u| |v|) of ${of}, in float64.`}
@@ -267,8 +278,9 @@ export function ByDistance({ shown }: Props) {
       xLabel="distance"
       logX={log}
       yLabel={score ? "bias" : "similarity"}
+      marks={marksOf(shown).filter(({ x }) => x >= first)}
       {...ends}
-      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${ends.y ? DEEP_BIASES : ""}`}
+      note={`${label.charAt(0).toUpperCase()}${label.slice(1)}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${ends.y ? DEEP_BIASES : ""}`}
       code={inPython(shown, `ww.analysis.by_distance(where, ${shown.rows}).curves`)}
       how={`${label}.${own ? " The mean is that of the cosines of all pairs of rows at a distance." : ""}`}
     >
@@ -280,9 +292,9 @@ export function ByDistance({ shown }: Props) {
 export function Norms({ shown, vectors }: OfVectors) {
   const { values } = vectors.norms;
   const out = Array.from(vectors.outliers.values);
-  const ends = vectors.trained < values.length;
+  const ends = shown.trained === null && vectors.trained < values.length;
   const facts = [
-    out.length ? `${out.length === 1 ? "outlier" : "outliers"}: ${firstOf(out)}` : "no position is an outlier",
+    out.length ? `${out.length === 1 ? "Outlier" : "Outliers"}: ${firstOf(out)}` : "No position is an outlier",
     vectors.shift !== null &&
       `a linear map from row to next row explains ${fixed(100 * vectors.shift, 1)} % of the variance of held-out rows`,
     ends && `rows from ${vectors.trained} on are like no neighbor, and those before are: training seems to end there`,
@@ -295,7 +307,7 @@ export function Norms({ shown, vectors }: OfVectors) {
       curves={[{ name: "norm", values: Array.from(values, (value) => Number(value.toPrecision(5))), color: 2 }]}
       xLabel="position"
       yLabel="norm |P|"
-      marks={ends ? [{ x: vectors.trained, text: "training seems to end here" }] : []}
+      marks={marksOf(shown)}
       note={`${facts.join("; ")}.`}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
@@ -325,8 +337,13 @@ export function Wavelengths({ shown }: Props) {
       yLabel="positions for an oscillation"
       logY
       dots={values.length <= 64}
-      levels={[{ y: shown.rows, text: `${whole(shown.rows)} positions shown` }]}
-      note="A sine and a cosine share each; a pair above the line makes no full oscillation within the positions shown."
+      levels={[
+        { y: shown.rows, text: `${whole(shown.rows)} positions shown` },
+        ...(shown.trained !== null && shown.trained < shown.rows
+          ? [{ y: shown.trained, text: `trained up to ${whole(shown.trained)}` }]
+          : []),
+      ]}
+      note="A sine and a cosine share each; a pair above a line makes no full oscillation within that many positions."
       code={inPython(shown, WAVELENGTHS)}
       how="wavelength = 2π / w, with the frequency w of the pair."
     />

@@ -2,7 +2,7 @@
 
 import { useQuery, useView } from "../hooks";
 import { fixed, formatNumber, upTo, whole } from "../numbers";
-import { Choice, Parameters, Slider, withParameter } from "../parts/controls";
+import { Choice, Folded, Parameters, Slider, withParameter } from "../parts/controls";
 import { LineFigure } from "../parts/figure";
 import type { Curve } from "../parts/plot";
 import { Answered, Wrong } from "../parts/states";
@@ -18,11 +18,8 @@ export function Rotary() {
     <Answered query={query} what="rotating pairs">
       {(lab) => (
         <>
-          <p class="note">
-            {lab.missing === null
-              ? `The lab begins with ${lab.presets[0]!.title}.`
-              : `The lab begins with a plain rotary: ${lab.missing}.`}
-          </p>
+          <Unseen lab={lab} />
+          {lab.missing !== null && <p class="note">The lab begins with a plain rotary: {lab.missing}.</p>}
           <div class="pair">
             <Configuration side={0} lab={lab} />
             <Configuration side={1} lab={lab} />
@@ -49,6 +46,24 @@ export function Rotary() {
       )}
     </Answered>
   );
+}
+
+function Unseen({ lab }: Props) {
+  const sides = built(lab);
+  const trained = [...new Set(sides.map(({ of }) => whole(of.trained)))].join(" and ");
+  const of = sides.map(({ name, of: { spectrum } }) => {
+    return `${count(spectrum.unseen)} of ${spectrum.unseen.values.length} pairs of ${name}`;
+  });
+  if (!of.length) return null;
+  return (
+    <p class="answer">
+      Trained with {trained} positions, at {whole(lab.claimed)} {of.join(" and ")} reach angles that training never did.
+    </p>
+  );
+}
+
+function count({ values }: Tensor, right: (value: number) => boolean = Boolean): number {
+  return Array.from(values).filter(right).length;
 }
 
 function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
@@ -82,15 +97,18 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
           Reset {name}
         </button>
       </div>
-      <Parameters of={of.parameters} name={setting} />
+      <Folded title={`parameters of ${name}`}>
+        <Parameters of={of.parameters} name={setting} />
+      </Folded>
       {row && (
-        <p class="note">
+        <details class="folded">
+          <summary>formula</summary>
           {row.formula} (<a href={row.url}>{row.paper}</a>)
           {of.scaling === "longrope" &&
             (of.preset.lists
               ? "; the factors of each pair are this model’s own"
               : "; instead of searched factors, these rise evenly from 1 to the factor")}
-        </p>
+        </details>
       )}
       {of.problem !== null && <Wrong message={of.problem} />}
       {of.rotations && <Facts of={of.rotations} lengths={of.preset.lengths} claimed={whole(lab.claimed)} />}
@@ -99,9 +117,7 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
 }
 
 function Facts({ of, lengths, claimed }: { of: PairRotations; lengths: string; claimed: string }) {
-  const { partial, unseen, constant, rotations_claimed } = of.spectrum;
-  const count = ({ values }: Tensor, right: (value: number) => boolean = Boolean) =>
-    Array.from(values).filter(right).length;
+  const { partial, constant, rotations_claimed } = of.spectrum;
   return (
     <ul class="facts">
       <li>
@@ -109,9 +125,6 @@ function Facts({ of, lengths, claimed }: { of: PairRotations; lengths: string; c
           {count(partial)} of {partial.values.length}
         </b>{" "}
         pairs make no full rotation in the trained {whole(of.trained)}
-      </li>
-      <li>
-        <b>{count(unseen)}</b> of these reach angles at {claimed} that training never did
       </li>
       <li>
         <b>{count(rotations_claimed, (turns) => turns < 1)}</b> make no full rotation in {claimed}

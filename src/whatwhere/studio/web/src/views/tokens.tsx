@@ -136,8 +136,15 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Row
           "This row holds numbers that are not finite."
         ) : (
           <>
-            <b>{formatNumber(row.norm)}</b>, larger than those of <b>{fixed(row.percentile, 1)} %</b> of all rows; the
-            median is {formatNumber(row.median)}.
+            <b>{formatNumber(row.norm)}</b>,{" "}
+            {row.percentile === 0 ? (
+              "the least of all rows"
+            ) : (
+              <>
+                larger than those of <b>{fixed(row.percentile, 1)} %</b> of all rows
+              </>
+            )}
+            ; the median is {formatNumber(row.median)}.
           </>
         )
       }

@@ -41,7 +41,7 @@ function stepsOf({ losses }: LossesSoFar): number {
   return losses.at(-1)?.[0] ?? 0;
 }
 
-/** Say how far all runs are; how long the rest takes follows from the steps since the page was opened. */
+/** How far all runs are; how long the rest takes follows from the steps since the page was opened. */
 function Progress({ runs }: { runs: LossesSoFar[] }) {
   const done = runs.filter(({ finished }) => finished).length;
   const steps = runs.reduce((sum, run) => sum + stepsOf(run), 0);
