@@ -52,15 +52,10 @@ def test_trim_and_convert(save: Save, tmp_path: Path) -> None:
     assert re.search(r"\n   and \d+ more: --json lists them\n", out)
     status, out, _ = whatwhere("convert", folder, tmp_path / "turned", "--layout", "interleaved")
     assert "Note: code for llama expects the half layout: this file is for code that does not." in out
-    status, out, _ = whatwhere("convert", folder, tmp_path / "tsv", "--format", "projector")
-    assert [entry.shape for entry in Checkpoint.open(tmp_path / "tsv").tensors.values()] == [(35, 64)]
-    status, _, _ = whatwhere("convert", folder, tmp_path / "moved", "--tokenizer", folder, "--json")
-    assert status == 0
-    assert torch.equal(tensor(tmp_path / "moved", "lm_head.weight"), tensor(folder, "lm_head.weight")[:35])
-    status, _, _ = whatwhere(
-        "convert", folder, tmp_path / "one.safetensors", "--format", "safetensors", "--dtype", "float16"
-    )
-    assert status == 0
+    for n, words in enumerate(("--format projector", f"--tokenizer {folder}", "--format safetensors --dtype float16")):
+        assert whatwhere("convert", folder, tmp_path / str(n), *words.split()).status == 0
+    assert [entry.shape for entry in Checkpoint.open(tmp_path / "0").tensors.values()] == [(35, 64)]
+    assert torch.equal(tensor(tmp_path / "1", "lm_head.weight"), tensor(folder, "lm_head.weight")[:35])
 
 
 def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None) -> None:

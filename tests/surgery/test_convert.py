@@ -5,9 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.surgery import convert_dtype, convert_format, convert_layout, move_to_tokenizer
 from whatwhere.surgery.convert import damage
 
+from ..models.checkpoint import samples
 from ..models.checkpoint.forms import write_gguf
 from .conftest import (
     SHARDS,
@@ -106,13 +109,7 @@ def test_layers_without_rotation_are_unchanged(save: Save, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("model_type", "dtype"),
-    [
-        ("llama", "bfloat16"),
-        ("gpt2", "float16"),
-        ("t5", "bfloat16"),
-        ("llama", "float8_e4m3fn"),
-        ("gpt2", "float8_e5m2"),
-    ],
+    [("llama", "bfloat16"), ("gpt2", "float16"), ("t5", "bfloat16"), ("llama", "float8_e4m3fn")],
 )
 def test_a_cast_equals_that_of_torch_and_its_error_is_reported(
     save: Save, tmp_path: Path, model_type: str, dtype: str
@@ -238,8 +235,6 @@ def test_matching_pursuit_writes_new_tokens_as_the_other_model_does(
     other = Checkpoint.open(donor)
     rows = torch.linalg.qr(torch.randn(64, 64))[0][:37]
     rows[36] = 2 * rows[4] - rows[9]
-    from safetensors.torch import load_file, save_file
-
     state = load_file(donor / "model.safetensors")
     save_file({**state, other.token_table or "": rows.contiguous()}, donor / "model.safetensors", {"format": "pt"})
     save_tokenizer(donor, [*WORDS, "one", "new"])
@@ -269,24 +264,14 @@ def test_gguf_becomes_safetensors(save: Save, tmp_path: Path, model_type: str) -
 
 
 def test_quantized_tables_become_float32(tmp_path: Path) -> None:
-    import gguf
-
     table = np.random.default_rng(0).standard_normal((5, 64)).astype(np.float32)
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "gpt2")
     kind = gguf.GGMLQuantizationType.Q8_0
-    writer.add_tensor("token_embd.weight", gguf.quants.quantize(table, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    stored = gguf.quants.quantize(table, kind)
+    samples.write_gguf(tmp_path / "model.gguf", "gpt2", {}, {"token_embd.weight": (stored, kind)})
     report = convert_format(tmp_path / "model.gguf", tmp_path / "out.safetensors", "safetensors")
-    right = gguf.quants.dequantize(gguf.quants.quantize(table, kind), kind)
+    right = gguf.quants.dequantize(stored, kind)
     assert np.array_equal(Checkpoint.open(tmp_path / "out.safetensors").array("token_embd.weight"), right)
     assert report.notes == ("Q8_0 became float32",)
-    convert_format(tmp_path / "model.gguf", tmp_path / "half.safetensors", "safetensors", dtype="float16")
-    assert np.array_equal(
-        Checkpoint.open(tmp_path / "half.safetensors").array("token_embd.weight"), right.astype(np.float16)
-    )
 
 
 def test_a_pickle_becomes_a_folder_that_transformers_loads(save: Save, tmp_path: Path) -> None:
@@ -314,9 +299,3 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, dtype: torc
     assert report.changed[0].after == f"{len(right)} x 64 float32"
     escaped = {2: "\\x20", 5: "\\n", 6: "d\\te"}
     assert result.words == [escaped.get(n, word) for n, word in enumerate(words)]
-
-
-def test_a_table_without_words_becomes_safetensors(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", np.ones((3, 4)))
-    convert_format(tmp_path / "table.npy", tmp_path / "table.safetensors", "safetensors")
-    assert Checkpoint.open(tmp_path / "table.safetensors").array("table").shape == (3, 4)

@@ -29,7 +29,7 @@ def extended(report: Report) -> Extended:
     return report.measured
 
 
-@pytest.mark.every_nth(3)
+@pytest.mark.every_nth(5)
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("model_type", ["llama", "qwen2", "gpt_neox", "phi", "deepseek_v3", "gemma3_text"])
 def test_both_forms_are_written_and_nothing_else_changes(

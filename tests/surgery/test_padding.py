@@ -1,6 +1,5 @@
 """Positions that are counted from the padding id: no surgery moves them, on files or live."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 
 from ..models.checkpoint.forms import VOCABULARY
 from ..models.tiny import config_of, model_of
-from .conftest import EVERY_WORD, change_json, json_of, loaded, old_ids, save_tokenizer, tensor
+from .conftest import EVERY_WORD, json_of, loaded, old_ids, save_tokenizer, tensor
 
 SPECIAL: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 5, "eos_token_id": 6}  # CamemBERT's order
 MORE: dict[str, dict[str, Any]] = {
@@ -88,12 +87,6 @@ def test_trim_keeps_positions(tmp_path: Path, model_type: str) -> None:
     after = loaded(tmp_path / "out", model)
     assert (after.config.pad_token_id, after.config.bos_token_id) == (1, old.index(5))
     assert same(answers(after, [old.index(n) for n in TEXT]), answers(model, TEXT), old)
-
-
-def test_trim_of_one_file_keeps_positions_too(tmp_path: Path) -> None:
-    made("roberta").save_pretrained(tmp_path / "model")
-    trim_checkpoint(tmp_path / "model" / "model.safetensors", tmp_path / "out.safetensors", keep_ids=KEPT)
-    assert json.loads((tmp_path / "out.id_map.json").read_text())["old_ids"] == [0, 1, *KEPT]
 
 
 def save_with_tokenizer(model: nn.Module, folder: Path) -> None:
@@ -239,13 +232,6 @@ def test_ids_in_live_configurations_are_the_new_ones() -> None:
     assert (config.pad_token_id, config.vocab_size) == (2, 9)
 
 
-def test_types_that_are_tested_are_those_that_are_known() -> None:
-    """The rest are parts of models of images or sound, which read as these do."""
-    parts = {"altclip_text_model", "bridgetower_text_model", "clap_text_model", "xlm-prophetnet"}
-    assert set(LEARNED_AFTER_PADDING) == {*LEARNED, *parts}
-    assert {"m2m_100", "nllb-moe", "mpnet"} <= set(FIXED_AFTER_PADDING)
-
-
 def test_positions_after_padding_are_one_list() -> None:
     """The registry and the surgery of live models agree on types and on the id where the key is absent."""
     learned, fixed = {}, {}
@@ -275,21 +261,3 @@ def test_an_id_that_is_needed_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "other" / "config.json").write_text('{"decoder_start_token_id": 3}')
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", tmp_path / "other")
     assert loaded(tmp_path / "out", model).config.decoder_start_token_id == 3
-
-
-@pytest.mark.parametrize("model_type", ["roberta", "luke"])
-def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_type: str) -> None:
-    """RoBERTa's is known of its family, LUKE's of this list alone."""
-    model = made(model_type)
-    save_with_tokenizer(model, tmp_path / "model")
-    change_json(tmp_path / "model", pad_token_id=None)
-    after, _, _ = require_moved(model, tmp_path, [0, 3, 2, 4, 1])
-    assert after.config.pad_token_id == 4
-
-
-def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -> None:
-    model = model_of(config_of("mpnet", pad_token_id=4))
-    save_with_tokenizer(model, tmp_path / "model")
-    with pytest.raises(TokenError, match="pad_token_id would become 3 instead of 1"):
-        move_to_tokenizer(tmp_path / "model", tmp_path / "out", reordered(tmp_path / "other", [0, 2, 3, 1])[0])
-    require_moved(model, tmp_path, [4, 1, 2])
