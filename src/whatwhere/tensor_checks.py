@@ -2,13 +2,15 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
+
+T = TypeVar("T")
 
 
 def readable(values: Tensor) -> bool:
@@ -78,6 +80,13 @@ def require_tensors(**given: object) -> None:
         if not hasattr(x, "is_floating_point"):
             way = f"torch.from_numpy({name})" if hasattr(x, "__array__") else f"torch.tensor({name})"
             raise SettingError(f"{name} is of type {type(x).__name__}, but a tensor is needed.\nPass {way}.")
+
+
+def require_returned(owner: str, given: T, needed: str = "a tensor") -> T:
+    """Return what a scheme's own code returned, if it is a tensor, or where that is needed a function."""
+    if hasattr(given, "is_floating_point") if needed == "a tensor" else callable(given):
+        return given
+    raise SettingError(f"{owner} returned a {type(given).__name__}, but needs {needed}.")
 
 
 def require_floating(owner: str, **tensors: Tensor) -> None:

@@ -62,7 +62,29 @@ class OfDistance(DistanceBias):
         return self.made
 
 
-HELPERS = [q, bind, attend, turned, Unscaled, OfDistance]
+class OfElement(ww.ScoreBias):
+    """A bias that returns what it is given."""
+
+    num_heads = 2
+
+    def __init__(self, element):
+        super().__init__()
+        self.made = element
+
+    def bind(self, queries, keys, **content):
+        return self.made
+
+
+class OfTokens(ww.InputEncoding):
+    """An input encoding whose author forgot to return the vectors."""
+
+    dim = 8
+
+    def forward(self, positions):
+        pass
+
+
+HELPERS = [q, bind, attend, turned, Unscaled, OfDistance, OfElement, OfTokens]
 NAMES |= {"torch": torch, "bind_layers": ww.bind, **{helper.__name__: helper for helper in HELPERS}}
 REFUSALS = """
 # The input door
@@ -154,6 +176,17 @@ Where(scale=0.0) -> SettingError: scale=0.0
 Where(OfDistance()) -> SettingError: the __init__ of OfDistance does not set self.num_heads
 Where(OfDistance(begun=False, num_heads=2)) -> SettingError: does not begin with super().__init__()
 attend(OfDistance(torch.ones(3), num_heads=2), q(3)) -> SettingError: returned a Tensor, but needs a function of head
+attend(OfDistance(lambda head, distance: None, num_heads=2), q(3)) ->
+    SettingError: the function of OfDistance.curve returned a NoneType, but needs a tensor
+attend(OfDistance(lambda head, distance: [1.0], num_heads=2), q(300)) ->
+    SettingError: the function of OfDistance.curve returned a list, but needs a tensor
+OfDistance(lambda head, distance: 0.0, num_heads=2)(3) -> SettingError: returned a float, but needs a tensor
+attend(OfElement(lambda *slots: None), q(3)) ->
+    SettingError: the function of a bias returned a NoneType, but needs a tensor
+attend(OfElement(None), q(3)) ->
+    SettingError: OfElement.bind returned a NoneType, but needs a function element(batch, head, query_slot, key_slot)
+OfElement(None)(3) -> SettingError: OfElement.bind returned a NoneType, but needs a function element
+Where(OfTokens()).at(3).input(torch.ones(1, 3, 8)) -> SettingError: OfTokens.forward returned a NoneType
 attend(Rotary(8), q(3).numpy(), mapped=True) -> SettingError: q is of type ndarray … Pass torch.from_numpy(q)
 attend(None, q(3).numpy()) -> SettingError: q is of type ndarray
 Rotary(8)(q(3), [1.0]) -> SettingError: k is of type list … Pass torch.tensor(k)

@@ -15,11 +15,11 @@ from whatwhere.kernels.flash_attention import ByDistance, FlashMask, tile_lists
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.coordinates import Allowed
 from whatwhere.position.positions import Positions, common_batch
-from whatwhere.tensor_checks import readable
+from whatwhere.tensor_checks import readable, require_returned
 from whatwhere.where.attention import Scores, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
 from whatwhere.where.gpu_attention import TILE, flash_mask, tiled_mask, visible_tiles
-from whatwhere.where.score_bias import Element, ScoreBias, tabulate
+from whatwhere.where.score_bias import ELEMENT, Element, ScoreBias, tabulate
 from whatwhere.where.window import Window
 
 T = TypeVar("T")
@@ -39,7 +39,8 @@ class PassCache:
 
     def encoding(self, scheme: InputEncoding) -> Tensor:
         """Return the vectors that are added to those of the tokens."""
-        return self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
+        vectors = self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
+        return require_returned(f"{type(scheme).__name__}.forward", vectors)
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
         """Return a map, bound to the positions of the queries or of the keys."""
@@ -198,6 +199,8 @@ class PassCache:
             table = partial(tabulate, element, rows, q.shape[1], q.shape[2], k.shape[2], q.device)
         else:
             element, table = self.element(scheme, causal), partial(self.table, scheme, causal)
+        if scheme is not None:
+            require_returned(f"{type(scheme).__name__}.bind", element, ELEMENT)
 
         # Quoted: torch.compile of PyTorch 2.9 cannot trace a union.
         def added(dtype: torch.dtype) -> "Tensor | None":

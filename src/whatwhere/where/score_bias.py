@@ -15,11 +15,13 @@ from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.flash_attention import ByDistance
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.positions import Positions, PositionsLike, common_batch
+from whatwhere.tensor_checks import require_returned
 from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
 from whatwhere.where.head_shards import OfHeads
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
+ELEMENT = "a function element(batch, head, query_slot, key_slot)"
 
 Curve = Callable[[Tensor, Tensor], Tensor]
 """`curve(head, distance)` -> the bias at that distance."""
@@ -115,7 +117,9 @@ class ScoreBias(OfHeads, ABC):
         self._require_no_content()
         self.require_direction(causal)
         at_queries, at_keys = of_queries_and_keys(positions, keys, device_of(self))
-        element = self.bind(at_queries, at_keys, causal=causal)
+        element = require_returned(
+            f"{type(self).__name__}.bind", self.bind(at_queries, at_keys, causal=causal), ELEMENT
+        )
         rows = common_batch(at_queries, at_keys)
         table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
         table = as_finite(table, dtype or table.dtype)
@@ -196,12 +200,9 @@ class DistanceBias(ScoreBias, ABC):
         return lambda b, h, i, j: curve(h, distance(b, i, j))
 
     def _curve(self, device: torch.device) -> Curve:
-        if callable(curve := self.curve(device)):
-            return curve
-        raise SettingError(
-            f"{type(self).__name__}.curve returned a {type(curve).__name__}, but needs a function of head and distance."
-            "\nReturn lambda head, distance: ..., of integer tensors that broadcast."
-        )
+        owner, needed = f"{type(self).__name__}.curve", "a function of head and distance: of integers that broadcast"
+        curve = require_returned(owner, self.curve(device), needed)
+        return lambda head, distance: require_returned(f"the function of {owner}", curve(head, distance))
 
 
 def tabulate(
@@ -210,7 +211,7 @@ def tabulate(
     """Evaluate a function of elements at every (batch, head, query, key)."""
     b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
     table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
-    return table.expand(batch, heads, queries, keys)
+    return require_returned("the function of a bias", table).expand(batch, heads, queries, keys)
 
 
 def as_score_mod(element: Element) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
