@@ -5,7 +5,6 @@ from math import floor
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 
 from whatwhere.analysis.inspection import inspect
@@ -13,15 +12,9 @@ from whatwhere.report.positions import biases, rotary
 from whatwhere.report.section import Table
 
 LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 30,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 256,
-    "rope_theta": 10_000.0,
-}
+    "model_type": "llama", "vocab_size": 30, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2,
+    "intermediate_size": 64, "max_position_embeddings": 256, "rope_theta": 10_000.0,
+}  # fmt: skip
 BLOOM = {"model_type": "bloom", "vocab_size": 30, "hidden_size": 32, "n_head": 4, "n_layer": 2}
 
 
@@ -41,25 +34,12 @@ def tables(parts) -> list[Table]:
     return [part for part in parts if isinstance(part, Table)]
 
 
-def test_rotation_without_scaling(tmp_path):
-    findings = inspect(folder(tmp_path, LLAMA, "model.embed_tokens.weight"), ["rotary"]).rotary
-    parts = [*rotary(findings)]
-    wavelengths = [2 * np.pi * 10_000 ** (2 * n / 16) for n in range(8)]
-    slow = sum(wave > 256 for wave in wavelengths)
-    assert "theta 10,000" in words(parts)
-    assert "no scaling" in words(parts)
-    assert f"{slow} of 8 pairs do not complete a rotation in 256 positions." in words(parts)
-    (table,) = tables(parts)
-    assert table.columns == ("pair", "wavelength", "rotations in 256")
-    assert [row[1] for row in table.rows][:2] == ["6.28", "19.9"]
-    assert float(table.rows[0][2]) == pytest.approx(256 / (2 * np.pi), rel=1e-2)
-
-
 def test_rotation_with_a_scaling(tmp_path):
     scaled = LLAMA | {"max_position_embeddings": 1024, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
     scaled["rope_scaling"]["original_max_position_embeddings"] = 256
     findings = inspect(folder(tmp_path, scaled, "model.embed_tokens.weight"), ["rotary"]).rotary
     parts = [*rotary(findings)]
+    assert "theta 10,000" in words(parts)
     slow = sum(2 * np.pi * 10_000 ** (2 * n / 16) > 1024 for n in range(8))
     assert f"In 1,024 positions {slow} would not without the scaling" in words(parts)
     assert f"Queries and keys are multiplied by {1 + 0.1 * np.log(4):.4g}." in words(parts)
