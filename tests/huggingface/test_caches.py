@@ -16,8 +16,8 @@ from ..models.tiny import built
 
 T = 9
 MODELS = (
-    "llama", "bloom", "cohere", "deepseek_v2", "deepseek_v3", "gemma2", "glm", "gpt_neox", "gpt_oss", "gptj", "mistral",
-    "olmo2", "phi", "qwen3", "stablelm", "t5",
+    "llama", "bloom", "cohere", "deepseek_v2", "deepseek_v3", "gemma2", "glm", "gpt_neox", "gpt_oss", "gptj", "olmo2",
+    "phi", "t5",
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def _at(model: Any, ids: Tensor) -> dict[str, Tensor]:
     return {} if model.config.model_type in ("bloom",) else {"position_ids": ids}
 
 
-@pytest.mark.parametrize("name", ["llama", "deepseek_v3", "gemma2", "gpt_neox", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "deepseek_v3", "gemma2"])
 def test_a_whole_model_does_not_notice_a_shift_nor_a_crop(name: str) -> None:
     model, ids = made(name), tokens(T + 2)
     past, _ = read(model, ids[:, :T])
@@ -108,23 +108,8 @@ def test_a_whole_model_does_not_notice_a_shift_nor_a_crop(name: str) -> None:
     torch.testing.assert_close(y, expected[:, T:], rtol=0, atol=1e-4)
 
 
-def test_latent_attention_is_found_where_it_is_and_in_the_layout_it_has() -> None:
-    """DeepSeek caches rotated keys as values, in the half layout, though its configuration says interleaved."""
-    model = made("deepseek_v3")
-    past, _ = read(model, tokens())
-    cache = ww.caches.of(past, model)
-    assert model.config.rope_interleave
-    for layer in cache._layers:
-        assert layer.swapped
-        assert not layer.cache.where.query_key.interleaved
-    before = past.layers[0].keys.clone()
-    cache.shift(3)
-    assert torch.equal(past.layers[0].keys, before)
-
-
-@pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
-def test_bfloat16(name: str) -> None:
-    model = made(name).to(torch.bfloat16)
+def test_bfloat16() -> None:
+    model = made("deepseek_v3").to(torch.bfloat16)
     past, _ = read(model, tokens())
     ww.caches.of(past, model).drop(0, 4)
     same(past, read(model, tokens()[:, 4:])[0], allowed=2**-6)

@@ -46,6 +46,7 @@ def require_bound_to_itself(model_type: str) -> None:
     assert list(loaded.state_dict()) == list(plain.state_dict())
 
 
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model_type", CHOSEN)
 def test_a_copy_reads_its_own_parameters(model_type: str) -> None:
     require_bound_to_itself(model_type)
@@ -57,6 +58,7 @@ def test_a_copy_of_any_type_reads_its_own_parameters(model_type: str) -> None:
     require_bound_to_itself(model_type)
 
 
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model_type", CHOSEN)
 def test_a_patch_is_undone_in_a_copy(model_type: str) -> None:
     """Where both are copied; the original stays as it is."""
