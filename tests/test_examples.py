@@ -1,17 +1,10 @@
 """The examples run, and do what they say."""
 
-import dataclasses
-import importlib
-import inspect
-import sys
-from dataclasses import make_dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
-
-import whatwhere as ww
 
 from .running import script
 
@@ -29,42 +22,11 @@ def test_encoder_decoder_runs(example, capsys):
     assert "words written backwards" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("scheme", ["sinusoidal", "none", "rotary", "alibi", "learned"])
-def test_padding_of_the_source_changes_nothing(example, scheme):
-    torch.manual_seed(0)
-    model = example.EncoderDecoder(ww.scheme(scheme, dim=64, num_heads=4, max_length=16)).eval()
-    source, target = torch.tensor([[5, 6, 7]]), torch.tensor([[example.BEGIN, 7, 6]])
-    padded = torch.tensor([[5, 6, 7, example.PAD, example.PAD]])
-    torch.testing.assert_close(
-        model.decode(target, *model.encode(padded)), model.decode(target, *model.encode(source)), atol=1e-5, rtol=1e-5
-    )
-
-
-def test_attention_to_the_target_is_causal(example):
-    torch.manual_seed(0)
-    model = example.EncoderDecoder(ww.scheme("sinusoidal", dim=64, num_heads=4, max_length=16)).eval()
-    memory, positions = model.encode(torch.tensor([[5, 6, 7]]))
-    first = model.decode(torch.tensor([[1, 7, 6, 5]]), memory, positions)
-    changed = model.decode(torch.tensor([[1, 7, 6, 9]]), memory, positions)
-    torch.testing.assert_close(first[:, :3], changed[:, :3])
-    assert not torch.allclose(first[:, 3], changed[:, 3])
-
-
 @pytest.mark.slow
 def test_encoder_decoder_learns_with_positions_only(example):
     result = example.main()
     assert result["sinusoidal"] > 0.98
     assert result["none"] < 0.2
-
-
-TRAINER_CALLS = {  # torchtitan 0.3.0, trainer.py and protocols/: what its trainer passes, by name
-    "parallelize": ["parallel_dims", "training", "parallelism", "compile_config", "ac_config", "dump_folder"],
-    "model_spec": [
-        *("name", "flavor", "model", "parallelize_fn"),
-        *("pipelining_fn", "post_optimizer_build_fn", "state_dict_adapter"),
-    ],
-    "config": ["param_init", "sharding_config"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -94,34 +56,3 @@ def test_torchtitan_model_takes_documents(torchtitan_model):
     model, ids = torchtitan_model.Decoder(sizes).eval(), torch.arange(12)[None]
     packed = model(ids, positions=torch.arange(6).repeat(2)[None])
     torch.testing.assert_close(packed[:, 6:], model(ids[:, 6:]), atol=1e-5, rtol=1e-5)
-
-
-@pytest.fixture
-def titan(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """torchtitan.protocols: the installed one, or another with the names of TRAINER_CALLS."""
-    try:
-        return importlib.import_module("torchtitan.protocols")
-    except ImportError:
-        protocols = ModuleType("torchtitan.protocols")
-    fields = [(name, object, None) for name in TRAINER_CALLS["config"]]
-    config = make_dataclass("Config", fields, kw_only=True, slots=True)
-    protocols.BaseModel = type("BaseModel", (torch.nn.Module,), {"Config": config})
-    protocols.ModelSpec = make_dataclass("ModelSpec", TRAINER_CALLS["model_spec"])
-    monkeypatch.setitem(sys.modules, "torchtitan", ModuleType("torchtitan"))
-    monkeypatch.setitem(sys.modules, "torchtitan.protocols", protocols)
-    return protocols
-
-
-def test_torchtitan_model_fits_the_interface(torchtitan_model, titan):
-    sizes = torchtitan_model.ModelArguments(max_length=16)
-    spec = torchtitan_model.model_spec(sizes)
-    assert [field.name for field in dataclasses.fields(titan.ModelSpec)] == TRAINER_CALLS["model_spec"]
-    assert isinstance(spec, titan.ModelSpec)
-    assert isinstance(spec.model, titan.BaseModel.Config)
-    keywords = inspect.signature(spec.parallelize_fn).parameters
-    assert list(keywords) == ["model", *TRAINER_CALLS["parallelize"]]
-    assert all(keywords[name].kind is inspect.Parameter.KEYWORD_ONLY for name in TRAINER_CALLS["parallelize"])
-    with pytest.raises(ValueError, match="seq_len 17"):
-        spec.model.update_from_config(config=SimpleNamespace(training=SimpleNamespace(seq_len=17)))
-    model = torchtitan_model.Decoder(sizes)
-    assert spec.model.get_nparams_and_flops(model, 16)[0] == sum(weight.numel() for weight in model.parameters())

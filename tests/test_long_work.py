@@ -7,7 +7,7 @@ import pytest
 
 from whatwhere import long_work
 from whatwhere.large_arrays import row_blocks
-from whatwhere.long_work import Pace, WorkDone, begin_step, by_share, counted, reports_to
+from whatwhere.long_work import Pace, WorkDone, by_share, counted, reports_to
 from whatwhere.report import terminal
 from whatwhere.report.terminal import Steps
 
@@ -59,23 +59,6 @@ def test_a_slow_beginning_is_forgotten(clock: Clock) -> None:
     assert left == pytest.approx(21), "one percent a second, by the last seconds"
 
 
-def test_without_recent_progress_the_speed_of_all_counts(clock: Clock) -> None:
-    pace = Pace()
-    clock.now += 10
-    assert pace.left(0.0) is None
-    assert pace.left(0.5) == pytest.approx(10)
-    for _ in range(60):
-        clock.now += 1
-        left = pace.left(0.5)
-    assert left == pytest.approx(70)
-
-
-def test_nothing_to_do_is_done(seen: list[WorkDone]) -> None:
-    with counted("reading", 0, "rows"):
-        pass
-    assert [work.share for work in seen] == [1]
-
-
 def test_the_share_of_a_whole_hides_its_loops(clock: Clock, seen: list[WorkDone]) -> None:
     with by_share("map") as report:
         for share in (0.25, 0.5):
@@ -85,13 +68,6 @@ def test_the_share_of_a_whole_hides_its_loops(clock: Clock, seen: list[WorkDone]
     assert [(work.share, work.left) for work in seen] == [(0.25, 15), (0.5, 10)]
     assert len(list(row_blocks(10, 5))) == 2
     assert [work.amount for work in seen[2:]] == ["5 of 10 rows", "10 of 10 rows"], "and after it they are seen again"
-
-
-def test_nobody_need_look(clock: Clock) -> None:
-    begin_step("reading")
-    with counted("reading", 4, "rows") as advance, by_share() as report:
-        advance(4)
-        report(1.0, "")
 
 
 def test_a_line_of_text_has_the_step_the_amount_and_the_time_left(clock: Clock) -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -35,24 +34,9 @@ def test_all_is_what_dir_shows_and_has_no_name_twice():
     assert len(set(ww.__all__)) == len(ww.__all__)
 
 
-def test_there_are_at_most_83_names():
-    assert len(ww.__all__) <= 83
-
-
 def test_public_modules_load_by_name():
-    for name in (
-        "analysis",
-        "comparison",
-        "errors",
-        "frequencies",
-        "rotary_layout",
-        "scaling",
-        "temperature",
-        "testing",
-        "text",
-    ):
-        assert isinstance(getattr(ww, name), ModuleType)
-    assert ww.scaling.Linear(factor=2.0).factor == 2.0
+    names = "analysis comparison errors frequencies rotary_layout scaling temperature testing text"
+    assert all(isinstance(getattr(ww, name), ModuleType) for name in names.split())
     for name in ww.analysis.__all__:
         assert getattr(ww.analysis, name) is getattr(ww.analysis, name)
     with pytest.raises(AttributeError, match="has no attribute 'neighbours'"):
@@ -66,14 +50,13 @@ def test_no_module_hides_a_public_name_that_is_loaded_late(name):
     assert not modules & set(package.__all__), "importing the module would replace what the name is"
 
 
-def test_inspect_takes_a_path(tmp_path):
+def test_a_cell_shows_an_inspection_in_one_line(tmp_path):
     np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32))
     inspection = ww.inspect(tmp_path / "table.npy")
-    assert inspection.shape == (500, 16)
-    last_line_of_a_cell = f"<inspection of {tmp_path}/table.npy (500 × 16): sizes, norms, spectrum, diagnostics>"
-    assert repr(inspection) == last_line_of_a_cell
-    hostile = dataclasses.replace(ww.inspect(tmp_path / "table.npy", ["sizes"]), path="\u202e")
-    assert repr(hostile) == "<inspection of ⟨U+202E⟩ (500 × 16): sizes>"
+    shown = f"<inspection of {tmp_path}/table.npy (500 × 16): sizes, norms, spectrum, diagnostics>"
+    assert repr(inspection) == shown
+    hostile = dataclasses.replace(inspection, path="\u202e")
+    assert repr(hostile).startswith("<inspection of ⟨U+202E⟩ (500 × 16): ")
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -86,19 +69,10 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("RoPE", "ww.Rotary("),
-        ("RotaryEmbedding", "ww.Rotary("),
-        ("rotary", "ww.Rotary."),
-        ("alibi", "ww.ALiBi."),
-        ("kv_cache", "ww.KVCache"),
-        ("DynamicCache", "where.cache()"),
-        ("SlidingWindow", "ww.Where(..., window="),
-        ("T5Bias", "ww.T5("),
-        ("SinusoidalPositionalEncoding", "ww.Sinusoidal("),
-        ("YaRN", "ww.scaling"),
-        ("resize", "whatwhere.surgery"),
+        ("RoPE", "ww.Rotary("), ("alibi", "ww.ALiBi."), ("kv_cache", "ww.KVCache"), ("YaRN", "ww.scaling"),
+        ("SlidingWindow", "ww.Where(..., window="), ("resize", "whatwhere.surgery"),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_people_try_is_answered_with_ours(name, instead):
     with pytest.raises(AttributeError, match="has no attribute") as caught:
         getattr(ww, name)
@@ -118,10 +92,6 @@ def test_no_name_that_people_try_is_a_public_one():
     assert not names.intersection(tried)
 
 
-def test_the_version_is_that_of_the_package():
-    assert version("whatwhere") == ww.__version__
-
-
 def test_import_loads_none_of_the_heavy_packages():
     loaded = python("import sys, whatwhere; dir(whatwhere); whatwhere.errors.ShapeError; print(*sys.modules)").split()
     heavy = {"torch", "numpy", "jaxtyping", "tokenizers", "safetensors", "matplotlib", "transformers", "rich"}
@@ -134,17 +104,7 @@ def test_import_loads_none_of_the_heavy_packages():
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
-    findings = (
-        "analogy",
-        "analysis",
-        "check",
-        "compare",
-        "comparison",
-        "export",
-        "inspect",
-        "neighbors",
-        "parameters",
-    )
+    findings = ["analogy", "analysis", "check", "compare", "comparison", "export", "inspect", "neighbors", "parameters"]
     names = [name for name in ww.__all__ if name not in (*findings, "show")]
     code = f"import sys, whatwhere as ww; [getattr(ww, name) for name in {names}]; print(*sys.modules)"
     loaded = set(python(code).split())
@@ -176,11 +136,6 @@ print(*(set(sys.modules) - before))
     assert {"whatwhere"} < roots <= {"whatwhere", "torch", "numpy", "jaxtyping", "wadler_lindig"}
     heavy = ("torch._dynamo", "torch._inductor", "torch.nn.attention", "whatwhere.comparison", "whatwhere.models")
     assert not {name for name in loaded if name.startswith(heavy)}
-
-
-def test_the_core_needs_no_tokenizers():
-    code = "import sys, whatwhere as ww; ww.InputLayer(5, 4, input=ww.Sinusoidal(4)); print(*sys.modules)"
-    assert not {"tokenizers", "safetensors"} & set(python(code).split())
 
 
 def test_the_stub_exports_the_public_names():

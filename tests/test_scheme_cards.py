@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("docs.generate.scheme_cards", reason="the pages are written in a checkout")
 
 from docs.book.pages import illustrated
-from docs.generate.scheme_cards import TRAPS, card, overview
-from docs.generate.scheme_figures import drawn, measurements, values_by_distance
+from docs.generate.scheme_cards import TRAPS, card
+from docs.generate.scheme_figures import drawn, measurements
 from experiments.record import Evidence
 from experiments.suite import read_evidence
 from experiments.tutorials.all_claims import claim
@@ -73,15 +73,6 @@ def test_the_curve_is_that_of_the_runs(evidence: list[Evidence]) -> None:
     assert compared >= 13
 
 
-def test_without_evidence_a_card_says_how_to_measure_it() -> None:
-    text = card(catalogue["rotary"], [])
-    assert "Not measured. To measure it:" in text
-    assert "whatwhere compare rotary none " in text
-    assert "100.0" not in text
-    assert "(not measured yet)" in card(catalogue["rotary-linear"], [])
-    assert "at 2x" not in overview([])
-
-
 def test_every_figure_of_a_card_is_drawn_and_no_other(evidence: list[Evidence]) -> None:
     files = [file for file, _ in drawn(evidence)]
     texts = [card(entry, evidence) for entry in catalogue.values()]
@@ -93,13 +84,3 @@ def test_every_figure_of_a_card_is_drawn_and_no_other(evidence: list[Evidence]) 
     assert "<!-- figure" not in page
     with pytest.raises(KeyError, match="was not drawn"):
         illustrated("<!-- figure: gone.svg a figure -->", frozenset(files))
-
-
-def test_a_picture_has_the_schemes_own_values() -> None:
-    alibi = values_by_distance(catalogue["alibi"])
-    assert alibi is not None
-    assert [float(curve[8]) for curve in alibi.curves.values()] == [-8 * 2.0 ** (-2 * head) for head in (1, 2, 3, 4)]
-    assert values_by_distance(catalogue["none"]) is None
-    cope = values_by_distance(catalogue["cope"])
-    assert cope is not None
-    assert all(float(curve.abs().max()) > 0 for curve in cope.curves.values())

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import whatwhere as ww
-from whatwhere.studio.api import VIEWS
 from whatwhere.studio.export import PAGE
 
 pytest.importorskip("zensical", reason="the site needs the extra `site`")
@@ -22,8 +21,7 @@ from docs.book.__main__ import build
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.diagrams import DIAGRAMS, FOLDER
 from docs.book.notebooks import notebook, write_notebooks
-from docs.book.pages import ROOT, framed, relinked, site_path
-from docs.book.reference import GROUPS
+from docs.book.pages import ROOT, site_path
 
 TERMS = ("NoPE", "KV cache", "length generalization", "fine-tune", "glitch token")
 
@@ -62,12 +60,6 @@ def test_each_public_name_has_an_entry_in_the_reference(site: Path) -> None:
     ]
 
 
-def test_the_groups_of_the_reference_are_public_names_once_each() -> None:
-    names = [name for _, group in GROUPS.values() for name in group]
-    assert len(set(names)) == len(names)
-    assert set(names) <= set(ww.__all__)
-
-
 def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -75,38 +67,6 @@ def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
         assert ":::" not in text or page.parent.name == "live", page
     for name in ("expressions", "training", "evidence"):
         assert (site / "live" / f"{name}.html").is_file() == (PAGE / "studio.js").is_file()
-
-
-def test_each_chapter_has_a_live_view_of_a_page_that_is_exported() -> None:
-    for chapter in sorted((ROOT / "docs" / "course").glob("*.md")):
-        shown = re.findall(r"^<!-- live: (\w+) (#/\w+)\S* .+ -->$", chapter.read_text("utf-8"), re.MULTILINE)
-        assert shown, chapter
-        for page, view in shown:
-            assert page in ("expressions", "groups", "training", "evidence", "minilm")
-            assert view.removeprefix("#/") in VIEWS
-
-
-def test_links_are_those_of_the_site(tmp_path: Path) -> None:
-    readme, chapter = ROOT / "README.md", ROOT / "docs" / "minilm.md"
-    text = "[a](docs/studio.md#x), [b](examples/encoder_decoder.py), `[c](docs/studio.md)`, [d](https://e.org/f)"
-    there = relinked(text, readme, site_path(readme), tmp_path)
-    assert there == (
-        "[a](studio.md#x), [b](project/examples/encoder_decoder.py), `[c](docs/studio.md)`, [d](https://e.org/f)"
-    )
-    assert (tmp_path / "project" / "examples" / "encoder_decoder.py").is_file()
-    assert relinked("[a](studio.md)", chapter, site_path(chapter), tmp_path) == "[a](studio.md)"
-    assert relinked("[a](../README.md)", chapter, site_path(chapter), tmp_path) == "[a](index.md)"
-    changes = ROOT / "CHANGELOG.md"
-    assert relinked("[a](docs/json)", changes, site_path(changes), tmp_path) == "[a](../json/index.html)"
-    assert '<a href="compare.json">' in (tmp_path / "json" / "index.html").read_text(encoding="utf-8")
-
-
-def test_a_link_to_a_folder_that_no_server_lists_is_found(tmp_path: Path) -> None:
-    (tmp_path / "json").mkdir()
-    (tmp_path / "page.html").write_text('<a href="json">schemas</a>', encoding="utf-8")
-    assert problems_of_site(tmp_path) == ["page.html: href json is not there"]
-    (tmp_path / "json" / "index.html").write_text("", encoding="utf-8")
-    assert not problems_of_site(tmp_path)
 
 
 def test_colab_opens_notebooks_that_install_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,18 +82,6 @@ def test_colab_opens_notebooks_that_install_the_package(tmp_path: Path, monkeypa
         )
         cells = nbformat.read(tmp_path / "pages" / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
         assert "%pip install -q 'whatwhere[studio] @ git+https://github.com/someone/whatwhere'" in cells[0].source
-
-
-def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
-    text = "Before.\n\n<!-- live: expressions #/pipeline?step=rows The rows -->\n\nAfter."
-    page = site_path(ROOT / "docs" / "course" / "01-a.md")
-    assert framed(text, page, frozenset()) == "Before.\n\n\n\nAfter."
-    pictured = text.replace("-->", "-->\n[![Its picture](a.png)](b.md)")
-    assert framed(pictured, page, frozenset()) == "Before.\n\n[![Its picture](a.png)](b.md)\n\nAfter."
-    assert framed(pictured, page, frozenset({"expressions"})) == framed(text, page, frozenset({"expressions"}))
-    framed_text = framed(text, page, frozenset({"expressions"}))
-    assert ' src="../live/expressions.html#/pipeline?step=rows" title="The rows"></iframe>' in framed_text
-    assert '<iframe sandbox="allow-scripts ' in framed_text  # and no allow-same-origin: else it scrolls the page
 
 
 def test_notebooks_have_the_code_of_their_chapters(site: Path) -> None:

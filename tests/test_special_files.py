@@ -14,7 +14,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import whatwhere as ww
-from whatwhere.what.matrix_file import MatrixFile
 
 from .models.checkpoint.samples import CONFIG, WORDS, tokenizer
 from .running import whatwhere
@@ -143,15 +142,3 @@ def test_nothing_is_written_through_a_folder_that_is_a_link(folder: Path) -> Non
     with pytest.raises(ww.errors.ResultsError, match=r"models is a link, which nothing is written through\.\n"):
         ww.compare(["none"], lengths=[4], seeds=1, out=folder / "r", progress=False, steps=1, dim=8, heads=2, workers=1)
     assert not list((folder / "outside").iterdir())
-
-
-def test_a_link_to_itself_is_replaced(folder: Path) -> None:
-    (folder / "X.svg").symlink_to("X.svg")
-    assert whatwhere("map", "M.safetensors", "--out", "X.svg").status == 0
-    assert (folder / "X.svg").read_bytes().startswith(b"<svg")
-
-
-def test_a_table_in_a_pipe_is_refused(folder: Path) -> None:
-    os.mkfifo(folder / "X")
-    with pytest.raises(ww.errors.CheckpointError, match="is not a regular file"):
-        MatrixFile(folder / "X")

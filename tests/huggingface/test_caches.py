@@ -206,17 +206,6 @@ def test_left_padded_rows() -> None:
     assert past.layers[0].keys.shape[0] == 1
 
 
-def test_images() -> None:
-    model = made("qwen2_vl_text")
-    types = torch.tensor([0, 0, 1, 1, 1, 1, 0, 0, 0])
-    p = ww.Positions.multimodal(types, image_grids=torch.tensor([[1, 4, 4]]))
-    past, _ = read(model, tokens(), position_ids=p.index)
-    cache = ww.caches.of(past, model, positions=p).drop(1, 6)
-    kept = torch.cat([tokens()[:, :1], tokens()[:, 6:]], 1)
-    same(past, read(model, kept)[0])
-    assert cache.positions.index[:, 0].tolist() == [[0, 1, 2, 3]] * 3
-
-
 LONG = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0] * 8,
     "long_factor": [1.0 + n for n in range(8)], "factor": 4.0, "original_max_position_embeddings": 8,

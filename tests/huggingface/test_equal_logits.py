@@ -22,7 +22,7 @@ from whatwhere.huggingface.patch import PATCHED
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ..models.tiny import built
-from .batch_forms import FAR, FORMS, TOKENS, alone, decodes, ids, own_conventions
+from .batch_forms import FAR, FORMS, TOKENS, decodes, ids
 
 CHOSEN = (
     "beam", "bert", "bloom", "deepseek_v3", "gemma3_text", "gpt2", "gpt_oss", "llama4_text", "ministral3",
@@ -167,25 +167,6 @@ def test_encoders_that_can_decode(model_type: str) -> None:
     model = built(model_type, is_decoder=True)
     assert decodes(model)
     compare(model, patches=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model_type", PATCHED)
-def test_forms_equal_the_sequences_alone_but_for_listed_conventions(model_type: str) -> None:
-    """Else a form in which transformers is wrong, and ours with it, would pass for a proof."""
-    model = built(model_type)
-    forms = computed(model)
-    with torch.no_grad():
-        expected = alone(model, ids())
-    if any(ww.from_huggingface(model.config).windows):
-        forms.pop("masked", None)  # a mask of all pairs replaces that of the window
-    tolerance = AMPLIFIES.get(model_type, 1e-4)
-    apart = {
-        name
-        for name in forms.keys() & expected.keys()
-        if not (forms[name] - expected[name]).abs().max() <= tolerance * max(1.0, float(expected[name].abs().max()))
-    }
-    assert apart == own_conventions(model_type)
 
 
 def others() -> list[str]:

@@ -4,7 +4,6 @@ import json
 from inspect import signature
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_tensors
 from transformers.masking_utils import chunked_overlay, sliding_window_bidirectional_overlay, sliding_window_overlay
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
@@ -117,34 +115,6 @@ def test_the_temperature_of_ministral3_is_that_of_transformers(tmp_path: Path) -
     right = get_llama_4_attn_scale(torch.tensor([golden.positions]), 0.1, 4096)[0, 0, :, 0]
     assert right[-1] > 1.3
     require(tmp_path, {"kind.0.temperature": right})
-
-
-def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> None:
-    """Queries of the same content at the positions of the golden vectors, with tuning and without."""
-    config, golden = written("llama4_text", tmp_path)
-    ((n, kind),) = [(n, kind) for n, kind in enumerate(golden.kinds) if "temperature" in kind.names]
-    attention = next(
-        m for m in model_of(config).modules()
-        if type(m).__name__ == "Llama4TextAttention" and getattr(m, "layer_idx", None) == kind.layers[0]
-    )  # fmt: skip
-    content = torch.ones(1, 1, config.hidden_size)
-    found: list[torch.Tensor] = []
-
-    def keep(module: Any, query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
-        found.append(query.detach().clone())
-        return query.transpose(1, 2), None
-
-    ratios = []
-    with mock.patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {"kept": keep}):
-        attention.config._attn_implementation = "kept"
-        for position in golden.positions:
-            cache = mock.Mock(**{"get_seq_length.return_value": position, "update": lambda k, v, *_: (k, v)})
-            for tuned in (True, False):
-                attention.attn_temperature_tuning = tuned
-                attention(content, (torch.ones(1), torch.ones(1)), None, past_key_values=cache)
-            ratios.append(float((found[-2] / found[-1]).median()))
-    assert ratios[-1] > 1.1
-    require(tmp_path, {f"kind.{n}.temperature": np.array(ratios, np.float32)})
 
 
 @pytest.mark.parametrize("name", ["gemma", "gemma4_text"])
@@ -378,22 +348,6 @@ def test_the_bias_of_t5_is_that_of_its_attention(part: str, tmp_path: Path) -> N
     require(tmp_path, {f"kind.0.{name}": x for name, x in numbers.items()})
     assert {name for name in golden.kinds[0].names if name.startswith(("bias", "buckets"))} == numbers.keys()
     assert golden.kinds[0].layers == tuple(range(len(getattr(model, part).block)))
-
-
-def test_learned_frequencies_and_factors_are_those_of_the_weights(tmp_path: Path) -> None:
-    model = saved("mistral_large4_text", tmp_path)
-    golden = write_golden(ww.read(tmp_path / "model"), tmp_path / "golden")
-    at = torch.tensor(golden.positions)
-    numbers = {}
-    for n, kind in enumerate(golden.kinds):
-        scalings = [model.layers[layer].self_attn.softmax_scaling for layer in kind.layers]
-        factors = [each.scale[:, None] * (at + 1.0).log() + each.bias[:, None] for each in scalings]
-        numbers[f"kind.{n}.temperature"] = torch.stack(factors)
-    alpha = model.rotary_emb.alpha.double()
-    numbers["kind.0.inverse_frequencies"] = model.rotary_emb.inv_freq.double() * alpha.exp()
-    found = load_file(tmp_path / "golden" / "golden.safetensors")
-    for name, right in numbers.items():
-        np.testing.assert_allclose(found[name], right.detach().numpy(), rtol=1e-6)
 
 
 def test_rows_of_learned_positions_are_those_of_the_weights(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers.models.gpt2 import tokenization_gpt2
 
-from whatwhere.models.model_text import MIXED, NO_LETTERS, TOKEN_TYPES, marking, scripts, texts, token_types
+from whatwhere.models.model_text import MIXED, NO_LETTERS, TOKEN_TYPES, marking, scripts, token_types
 from whatwhere.what.text import byte_alphabet
 
 
@@ -22,13 +22,6 @@ def gpt2_bytes() -> dict[int, str]:
 
 def test_the_byte_alphabet_is_gpt2s() -> None:
     assert {byte: char for char, byte in byte_alphabet().items()} == gpt2_bytes()
-
-
-@pytest.mark.parametrize("text", [" the", "naïve", "日本", "\n\n", "🙂", "\x00"])
-def test_byte_level_words_are_read_as_the_text_they_were_made_of(text: str) -> None:
-    table = gpt2_bytes()
-    written = "".join(table[byte] for byte in text.encode())
-    assert texts([written], "bytes") == [text]
 
 
 WORDS = {

@@ -30,16 +30,11 @@ HEADS = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2}
     ("config", "tokens", "positions", "total"),
     [
         ({"vocab_size": 50_000, "dim": 64}, 3_200_000, 0, 3_200_000),
-        ({"vocab_size": 50_000, "dim": 1280}, 64_000_000, 0, 64_000_000),
-        ({"vocab_size": 50_000, "dim": 12_288}, 614_400_000, 0, 614_400_000),
-        ({"vocab_size": 20, "dim": 64}, 1280, 0, 1280),
         ({"vocab_size": 50_257, "dim": 768, "max_length": 1024}, 38_597_376, 786_432, 39_383_808),
-        ({"vocab_size": 50_257, "dim": 12_288, "max_length": 2048}, 617_558_016, 25_165_824, 642_723_840),
         ({"vocab_size": 30_522, "dim": 768, "max_length": 512, "segments": 2}, 23_440_896, 393_216, 23_835_648),
         ({"vocab_size": 128_256, "dim": 4096, "tied": False}, 525_336_576, 0, 1_050_673_152),
-        ({"vocab_size": 129_280, "dim": 7168, "tied": False}, 926_679_040, 0, 1_853_358_080),
     ],
-    ids=[*["tutorial 5"] * 3, "tutorial 1", "GPT-2", "GPT-3", "BERT", "LLaMA-3 8B", "DeepSeek-V3"],
+    ids=["tutorial 5", "GPT-2", "BERT", "LLaMA-3 8B"],
 )
 def test_published_models(config, tokens, positions, total):
     counted = ww.parameters(config)
@@ -67,17 +62,13 @@ def test_layers_are_counted():
     [
         ({"vocab_size": 10, "dims": 4}, "does not know 'dims'"),
         ({"model_type": "fnet", "vocab_size": 10}, "model_type 'fnet' is not one"),
-        ({"model_type": ["llama"], "vocab_size": 10}, "has no model_type"),
         ({"vocab_size": 10}, "has no dim"),
         ({"vocab_size": 10, "dim": 4, "max_length": -8}, "max_length is -8"),
         ({"vocab_size": 10, "dim": 4, "tied": "no"}, "tied is 'no'"),
         ({"model_type": "llama", "vocab_size": 9, "tie_word_embeddings": 0} | HEADS, "tie_word_embeddings is 0"),
-        ({"vocab_size": 10, "dim": 4, "max_length": "8"}, "max_length is '8'"),
-        ({"vocab_size": 10, "dim": 4, "segments": 1.5}, "segments is 1.5"),
         ({"vocab_size": True, "dim": 4}, "vocab_size is True"),
         ({"model_type": "bert", "vocab_size": 9, "max_position_embeddings": None} | HEADS, "is missing"),
         (torch.nn.Linear(2, 2), "got Linear"),
-        (7, "got int"),
     ],
 )
 def test_errors_name_what_was_given(given, message, monkeypatch):

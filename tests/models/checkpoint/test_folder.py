@@ -159,24 +159,15 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("config.json", b"[]", "holds a list"),
-        ("config.json", b"{", "is not JSON"),
         ("config.json", b"", "config.json is empty"),
         ("config.json", b'{"a": 1, "a": 1}', "the key 'a' occurs twice"),
-        ("config.json", b'{"a":' * 100_000, "nested too deeply"),
         ("config.json", b" " * 10_000_001, "such a file has at most 10,000,000"),
         ("tokenizer.json", b"{}", "no vocabulary where model.vocab should be"),
-        ("tokenizer.json", b'{"model": {"vocab": 3}}', "no vocabulary"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": "b"}}}', "the token 'a' has the number 'b'"),
-        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}}', "the token 'a' has the number '-1'"),
-        ("tokenizer.json", b'{"model": {"vocab": {"a": 1e3}}}', "the token 'a' has the number '1000.0'"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": 1000000000000}}}', "numbers 1 tokens up to 1,000,000,000,000"),
-        ("tokenizer.json", b'{"model": {"vocab": [["a", 0], 3]}}', "the token 'None' has the number '1'"),
         ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [3]}', "added_tokens is not a list of objects"),
-        ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [{}]}', "the token 'None' has the number 'None'"),
         ("tokenizer.json", b'{"a":' * 100_000, "nested too deeply"),
-        ("vocab.json", b'{"a": 0, "a": 1}', "the key 'a' occurs twice"),
         ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "is truncated"),
-        ("tokenizer.model", b"\x0a" + b"\xff" * 20, "is truncated"),
         ("tokenizer.model", b"IQ== 0\nIg== 1\n", "it is not a SentencePiece model"),
     ],
 )
@@ -232,22 +223,17 @@ TIED, UNTIED = GPT2 | {"tie_word_embeddings": True}, GPT2 | {"tie_word_embedding
         ({"tie_word_embeddings": False}, None, None, False),  # a body without its head
         ({"text_config": {"tie_word_embeddings": True}}, None, True, False),
         ({"architectures": ["GPT2LMHeadModel"]}, None, True, False),
-        ({"architectures": ["BertModel"]}, None, None, False),
         (None, WEIGHT, True, False),  # two copies of one table
-        ({"tie_word_embeddings": True}, WEIGHT + 1, False, True),
         (None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT), False, False),
-        (None, WEIGHT[:, :3], False, False),
         (None, WEIGHT[:5], False, False),  # the last two tokens are read and never written
         (None, np.concatenate([WEIGHT, WEIGHT]), None, False),  # no output projection of these tokens
         (None, np.full_like(WEIGHT, np.nan), False, False),
-        (TIED, WEIGHT, True, False),
         (TIED, WEIGHT + 1, False, True),
         (TIED, None, True, False),
         (UNTIED, WEIGHT, True, True),
         (UNTIED, WEIGHT + 1, False, False),
         (UNTIED, None, None, True),
         (GPT2, WEIGHT + 1, False, True),
-        (GPT2, WEIGHT, True, False),
     ],
 )
 def test_tied_and_untied(

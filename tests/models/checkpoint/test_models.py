@@ -1,8 +1,6 @@
 """Models of transformers, tiny and at random, saved as one file, as shards and as GGUF; and one that people use."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,32 +77,6 @@ def test_a_part_of_a_model_of_two(tmp_path: Path) -> None:
     assert isinstance(encoder, Checkpoint)
     assert (encoder.description.part, encoder.description.layers) == ("encoder", LAYERS)
     assert ww.Checkpoint.open(tmp_path).description.layers == 2
-
-
-# A model that people use
-
-
-QUICK = """
-import sys, time
-import numpy
-from whatwhere.models.checkpoint import Checkpoint
-checkpoint = Checkpoint.open(sys.argv[1])
-table = checkpoint.array(checkpoint.token_table)
-assert table.shape == (30_522, 384) and table.dtype == numpy.float32
-assert len(checkpoint.words) == 30_522 and checkpoint.words[101] == "[CLS]"
-assert checkpoint.position_offset == 0 and checkpoint.tied is None
-assert checkpoint.array(checkpoint.position_table).shape == (512, 384)
-assert checkpoint.array(checkpoint.segment_table).shape == (2, 384)
-import whatwhere
-assert whatwhere.read(sys.argv[1]).words
-print(*(name for name in ("torch", "transformers", "safetensors", "tokenizers", "gguf") if name in sys.modules))
-"""
-
-
-def test_the_tables_of_a_real_model_need_no_torch(minilm: Path) -> None:
-    command = [sys.executable, "-c", QUICK, minilm]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 # What read gives

@@ -16,9 +16,10 @@ from whatwhere.models.checkpoint import Checkpoint
 from .damage import refused
 from .samples import WEIGHT, saved
 
-TYPES = ["<f4", ">f4", "<f8", ">f8", "<f2", ">f2", "i1", "<i8", ">i4", "<u2", "?", "<c8", "<c16"]
+TYPES = [">f4", "<f8", ">f2", "i1", ">i4", "<u2", "?", "<c8"]
 
 
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("zipped", [None, np.savez, np.savez_compressed])
@@ -66,10 +67,9 @@ checkpoint.array("x")
 """
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_is_cut_while_it_is_read_is_refused(order: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_while_it_is_read_is_refused(tmp_path: Path) -> None:
     """In a process of its own, which reading a mapped file would end."""
-    np.save(tmp_path / "x.npy", np.ones((500, 100), dtype=np.float32, order=order))
+    np.save(tmp_path / "x.npy", np.ones((500, 100), dtype=np.float32, order="F"))
     command = [sys.executable, "-c", CUT, tmp_path / "x.npy"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.returncode
@@ -90,29 +90,19 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", fortran_order: str =
     [
         (saved(np.array([{}], dtype=object)), r"the type 'object'; objects are pickles, which can run code"),
         (saved(np.zeros(3, dtype=[("a", "f4")])), "but plain numbers are read"),
-        (saved(np.array(["a", "b"])), "but plain numbers are read"),
         (saved(np.array(["2020-01-01"], dtype="M8[D]")), "but plain numbers are read"),
         (header(dictionary(descr="'<f3'")), "no header that NumPy reads: 'descr is not a valid dtype descriptor"),
-        (header(dictionary(descr="'<f16'")), "but plain numbers are read"),
         (header(dictionary("(7, 5)")), "needs 140 bytes, but 112 follow"),
-        (header(dictionary("(7, 3)")), "needs 84 bytes, but 112 follow"),
         (header(dictionary("(4611686018427387904, 4)")), "more than any memory holds"),
-        (header(dictionary("(4611686018427387904, 0)"), 0), "more than any memory holds"),
         (header(dictionary("(-7, -4)")), "has the shape"),
-        (header(dictionary("(True, 28)")), "has the shape"),
         (header(dictionary("(7.0, 4)")), "no header that NumPy reads: 'shape is not valid"),
         (header(dictionary(f"({'9' * 500},)")), "has the shape"),
-        (header(dictionary(f"({'1,' * 40})")), "has the shape"),
         (header(dictionary("(,)")), "no header that NumPy reads: 'Cannot parse header"),
-        (header(dictionary("(7, , 4)")), "no header that NumPy reads: 'Cannot parse header"),
         (header("__import__('os').system('true')"), "no header that NumPy reads"),
         (header("(" * 5000), "no header that NumPy reads"),
-        (header("-" * 9000), "no header that NumPy reads"),
         (header(dictionary(), length=60_000), "EOF: reading array header, expected 60000 bytes"),
         (header(dictionary(), magic=b"\x93NUMPY\7\0"), "no header that NumPy reads"),
-        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(20), "EOF: reading array header, expected 4294967295 bytes"),
         (b"\x93NUMPY", "no header that NumPy reads: 'EOF: reading magic string"),
-        (b"", "no header that NumPy reads: 'EOF: reading magic string"),
     ],
 )  # fmt: skip
 def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
@@ -147,7 +137,6 @@ def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> Non
     ("name", "content", "pressed", "message"),
     [
         ("x.npy", saved(WEIGHT), zipfile.ZIP_BZIP2, "compressed in a way that NumPy does not use"),
-        ("x.npy", saved(WEIGHT), zipfile.ZIP_LZMA, "compressed in a way that NumPy does not use"),
         ("readme.txt", b"hello", zipfile.ZIP_DEFLATED, "it holds 'readme.txt', which is not an array"),
         ("x.npy", saved(np.array([{}], dtype=object)), zipfile.ZIP_DEFLATED, "objects are pickles"),
     ],

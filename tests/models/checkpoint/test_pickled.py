@@ -30,9 +30,8 @@ def test_refused_by_default(tmp_path: Path) -> None:
     assert np.array_equal(ww.read(path, allow_pickle=True).array("wte.weight"), WEIGHT.numpy())
 
 
-@pytest.mark.parametrize("folder", ["short", "long" * 50], ids=["short", "long"])
-def test_the_way_out_works(folder: str, tmp_path: Path) -> None:
-    path = tmp_path / folder / "model.pt"
+def test_the_way_out_works(tmp_path: Path) -> None:
+    path = tmp_path / ("long" * 50) / "model.pt"
     path.parent.mkdir()
     torch.save({"wte.weight": WEIGHT.T}, path)
     with pytest.raises(ww.errors.CheckpointError) as caught:
@@ -42,8 +41,7 @@ def test_the_way_out_works(folder: str, tmp_path: Path) -> None:
     assert np.array_equal(Checkpoint.open(path.with_suffix(".safetensors")).array("wte.weight"), WEIGHT.T.numpy())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool,
-                                   torch.float8_e4m3fn, torch.float8_e5m2], ids=str)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.bool, torch.float8_e5m2], ids=str)
 def test_types(dtype: torch.dtype, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     torch.save(OrderedDict(x=WEIGHT.to(dtype), turned=WEIGHT.to(dtype).T, one=WEIGHT[0, 1].to(dtype)), path)
@@ -77,8 +75,7 @@ def test_a_number_that_looks_like_many(tmp_path: Path) -> None:
         checkpoint.array("x", [0])
 
 
-@pytest.mark.parametrize("claimed", [100, 2**30])
-def test_numbers_that_go_on_beyond_their_part(claimed: int, tmp_path: Path) -> None:
+def test_numbers_that_go_on_beyond_their_part(tmp_path: Path) -> None:
     """torch reads as many bytes as the pickle claims, whatever the zip has."""
     path = tmp_path / "a.pt"
     torch.save({"x": WEIGHT}, path)
@@ -86,7 +83,7 @@ def test_numbers_that_go_on_beyond_their_part(claimed: int, tmp_path: Path) -> N
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members:
-            longer = content.replace(b"K\x14", b"J" + struct.pack("<i", claimed), 1)  # the count, 20
+            longer = content.replace(b"K\x14", b"J" + struct.pack("<i", 2**30), 1)  # the count, 20
             assert not name.endswith("data.pkl") or longer != content
             archive.writestr(name, longer if name.endswith("data.pkl") else content)
     words = "the values of the tensor 'x' claim", "which no part of the file has"

@@ -108,16 +108,6 @@ def test_all_numbers_of_eight_and_sixteen_bits(name: str) -> None:
     assert np.array_equal(np.signbit(result) | np.isnan(right), np.signbit(right) | np.isnan(right))
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "size"),
-    [("float32", (3, 5), 60), ("bool", (), 1), ("Q8_0", (3, 64), 3 * 2 * 34), ("Q8_0", (64, 3), None),
-     ("float4_e2m1", (2, 3), 3), ("float4_e2m1", (3, 3), None)],
-)  # fmt: skip
-def test_sizes(name: str, shape: tuple[int, ...], size: int | None) -> None:
-    """Blocks end with a row, but for numbers that are packed across rows."""
-    assert STORED_TYPES[name].size(shape) == size
-
-
 # What a header may claim
 
 
@@ -137,29 +127,18 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (tensor(offsets=[0, 2**62]), "data_offsets are 0 to"),
         (tensor(offsets=[24, 0]), "data_offsets are 24 to 0"),
         (tensor(offsets=[-24, 0]), "not whole numbers"),
-        (tensor(offsets=[0, 24.0]), "not whole numbers"),
-        (tensor(offsets=[0]), "not whole numbers"),
-        (tensor(shape=[2, -3]), "not whole numbers"),
         (tensor(shape=[True, 6]), "not whole numbers"),
-        (tensor(shape=[float("nan"), 6]), "not whole numbers"),
         (tensor(shape=[2**40, 2**40]), "more than any memory holds"),
-        (tensor(shape=[2**62, 0], offsets=[0, 0]), "more than any memory holds"),
-        (tensor(shape=[1] * 33 + [6]), "more than any memory holds"),
-        (tensor(shape=[10**30]), "not whole numbers"),
-        (tensor(shape="23"), "not whole numbers"),
         (tensor(dtype="F33"), "the type 'F33', which is not known"),
         (tensor(dtype=["F32"]), "no string"),
         (tensor(dtype="F4", shape=[7], offsets=[0, 3]), "in blocks of 2 values"),
-        ({"x": 3}, "lacks dtype, shape or data_offsets"),
         ({"x": {"dtype": "F32", "shape": [6]}}, "lacks dtype, shape or data_offsets"),
         (tensor() | {"y": tensor(offsets=[4, 24], shape=[5])["x"]}, "'y' is at byte 4 of the data"),
-        (tensor(shape=[5], offsets=[0, 20]), "4 bytes follow the tensors of its header"),
         (tensor(shape=[5], offsets=[4, 24]), "at byte 4 of the data, but the tensors before it end at byte 0"),
         ({"__metadata__": 3, **tensor()}, "__metadata__ in its header is not an object"),
         ([1], "holds a list, but an object is needed"),
         (b'{"x": 1, "x": 2}', "the key 'x' occurs twice"),
         (b"{", "is not JSON"),
-        (b'{"\xff": 1}', "is not JSON"),
         (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"x": ' + b"9" * 10_000 + b"}", "is not JSON"),
         *((header(tensor(), length=length), f"its header claims {length:,} bytes, of a file of")

@@ -1,10 +1,7 @@
 """Configurations in every form: older and newer, nested and flat, whole files."""
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +10,6 @@ import torch
 
 import whatwhere as ww
 
-from ...systems import unix
 from ..tiny import config_of
 from .small import GPT2, LLAMA, SU, YARN, of
 
@@ -113,46 +109,7 @@ def test_two_forms_of_one_thing(case: str) -> None:
     assert older == newer
 
 
-def test_layers_without_rope() -> None:
-    """Their 1 means that the layer does turn, whatever the name of the list."""
-    description = ww.from_huggingface(of("smollm3", no_rope_layers=[1, 1, 0, 1]))
-    assert [plan is not None for plan in description.query_key] == [True, True, False, True]
-    nested = {"sliding_attention": None, "full_attention": {"rope_theta": 1e6}}
-    kinds = ["sliding_attention", "full_attention"] * 2
-    description = ww.from_huggingface(of("gemma3_text", head_dim=16, rope_parameters=nested, layer_types=kinds))
-    assert [plan is not None for plan in description.query_key] == [False, True, False, True]
-
-
-def test_exaone_without_a_window_rotates_in_every_layer() -> None:
-    config = of("exaone4", sliding_window=None)
-    description = ww.from_huggingface(config)
-    assert all(description.query_key)
-    assert sum(plan is not None for plan in ww.from_huggingface(of("exaone4")).query_key) == 3
-
-
 # Files, objects, models of text and images
-
-
-def test_paths(tmp_path: Path) -> None:
-    wanted = ww.from_huggingface(LLAMA)
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert ww.read(tmp_path) == ww.read(str(tmp_path)) == ww.read(tmp_path / "config.json") == wanted
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{", "is not JSON"),
-        (b"\xff\xfe", "is not JSON"),
-        (b"[1]", "contains a list"),
-        (b" " * 10_000_001, "10,000,001 bytes"),
-        (b'{"a":' * 100_000, "is not JSON: (maximum recursion depth|Stack overflow)"),
-    ],
-)
-def test_broken_files(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(ww.errors.CheckpointError, match=message):
-        ww.read(tmp_path)
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -162,18 +119,6 @@ def test_missing_files(tmp_path: Path) -> None:
         ww.from_huggingface(tmp_path)
     with pytest.raises(ww.errors.CheckpointError, match="cannot be read"):
         ww.read("meta-llama/Llama-3.1-8B")
-
-
-@pytest.mark.parametrize("read", [ww.read, ww.from_huggingface])
-@unix
-def test_what_never_ends_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
-    """A pipe without a writer would wait for ever, and a device fill the memory."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "folder" / "config.json")
-    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/null")):
-        with pytest.raises(ww.errors.CheckpointError, match="is not a regular file"):
-            read(path)
 
 
 def test_text_with_images() -> None:
@@ -250,16 +195,11 @@ def test_a_projection_between() -> None:
     assert albert.input_layer()(torch.tensor([[4, 5]])).shape == (1, 2, 32)
 
 
-def test_softmax_scales() -> None:
-    assert ww.from_huggingface(of("granite", attention_multiplier=0.2)).wheres()[0].scale == 0.2
-    assert ww.from_huggingface(of("granite", attention_multiplier=0.25)).wheres()[0].scale is None  # 1 / sqrt(16)
-    assert ww.from_huggingface(of("gemma2", head_dim=16, query_pre_attn_scalar=144)).scale == 144**-0.5
+def test_softmax_scales_by_layer() -> None:
     by_layer = ww.from_huggingface({**GPT2, "scale_attn_by_inverse_layer_idx": True})
-    assert by_layer.scales == (0.25, 0.125, 0.25 / 3, 0.0625)
     assert [where.scale for where in by_layer.wheres()] == [None, 0.125, 0.25 / 3, 0.0625]
     with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
         by_layer.scale  # noqa: B018
-    assert ww.from_huggingface({**GPT2, "scale_attn_weights": False}).scale == 1.0
 
 
 def test_tables_are_built_on_demand() -> None:

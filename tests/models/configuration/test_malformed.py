@@ -13,7 +13,6 @@ import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
-from whatwhere.models.configuration.keys import misspelled_key
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ...systems import linux
@@ -62,13 +61,6 @@ def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None
             assert result == description, f"{slip} for {key}"
 
 
-def test_similar_names_that_are_no_misspellings() -> None:
-    """Keys of other matters, and of the other part of a model, have names that look like those that are read."""
-    keys = ["pad_token_id", "decoder_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size"]
-    others = ("bos_token_id", "num_layers", "encoder_ffn_dim", "num_experts", "qk_head_dim", "intermediate_size")
-    assert [misspelled_key(name, keys) for name in others] == [None] * len(others)
-
-
 def test_a_slip_that_repeats_what_is_read_is_harmless() -> None:
     assert ww.from_huggingface(of("llama", hidden_sizes=64, num_hidden_layer=4)) == ww.from_huggingface(LLAMA)
     switches = {"use_mrope": False, "alibi": False, "use_sliding_window": False, "v_head_dim": 8}
@@ -83,13 +75,6 @@ def test_names_that_only_one_part_of_a_model_has() -> None:
     assert ww.from_huggingface(neo).num_heads == 4
     lite = of("glm4_moe_lite", qk_nope_head_dim=8, head_dim=8)
     assert ww.from_huggingface(lite).head_dim == 16
-
-
-def test_parameters_without_theta_have_that_of_transformers() -> None:
-    """Ministral 3 takes 1,000,000 where there are no parameters at all, and 10,000 where theta is not among them."""
-    theirs = config_of("ministral3", rope_parameters={"rope_type": "linear", "factor": 2.0})
-    ours = ww.from_huggingface(of("ministral3", head_dim=16, rope_parameters={"rope_type": "linear", "factor": 2.0}))
-    assert ours.query_key[0].settings["theta"] == theirs.rope_parameters["rope_theta"] == 10_000.0
 
 
 # Mutations
