@@ -176,17 +176,6 @@ def test_drafts_are_rejected_in_a_sliding_cache_that_records_its_past() -> None:
     torch.testing.assert_close(ys, read(model, ids)[1][:, 8:], rtol=0, atol=1e-4)
 
 
-def test_prefixes_are_joined_in_sliding_caches() -> None:
-    """The first one is exact for the whole model; here the first layer of both."""
-    model, parts = made("mistral"), [tokens(8, seed=n) for n in (1, 2)]
-    pasts = [read(model, part, hf.DynamicCache(config=model.config))[0] for part in parts]
-    ww.caches.of(pasts[0], model).paste(ww.caches.of(pasts[1], model))
-    whole = read(model, torch.cat(parts, 1), hf.DynamicCache(config=model.config))[0]
-    for x, y in zip(*((each.layers[0].keys, each.layers[0].values) for each in (pasts[0], whole)), strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=1e-5)
-    assert pasts[0].get_seq_length() == 16
-
-
 def test_left_padded_rows() -> None:
     model, ids = made("llama"), tokens(batch=2)
     mask = torch.ones_like(ids)

@@ -12,8 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
     GlmAsrConfig,
     GlmAsrEncoderConfig,
     GlmAsrForConditionalGeneration,
@@ -185,19 +183,6 @@ def test_parameters_are_those_of_the_model_also_when_others_are_loaded_meanwhile
     assert torch.equal(said(model, tokens), said(other, tokens))
 
 
-def test_a_shared_module_is_replaced_by_one() -> None:
-    """As transformers 4 has T5's token table."""
-    model, tokens = made("t5"), ids()
-    model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
-    before = said(model, tokens)
-    with ww.patch(model):
-        assert isinstance(model.shared, ww.TokenEmbedding)
-        assert model.encoder.embed_tokens is model.decoder.embed_tokens is model.shared
-        require_close(said(model, tokens), before)
-    assert model.encoder.embed_tokens is model.shared
-    assert isinstance(model.shared, nn.Embedding)
-
-
 def test_gemma_rounds_its_scale() -> None:
     """sqrt(1024 * 3) is 55.4256, and 55.5 in bfloat16."""
     model = model_of(config_of("gemma3_text", hidden_size=3072, num_hidden_layers=1)).to(torch.bfloat16)
@@ -221,18 +206,6 @@ def test_a_stated_regime() -> None:
         first = model(tokens[:, :8], use_cache=True)
         rest = model(tokens[:, 8:], past_key_values=first.past_key_values).logits
         require_close(torch.cat([first.logits, rest], dim=1), before)
-
-
-def test_a_model_of_text_and_images() -> None:
-    text = config_of("gemma3_text").to_dict()
-    vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    vision["image_size"] = 28
-    model = Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=vision)).eval()
-    tokens = ids()
-    before = said(model, tokens)
-    with ww.patch(model) as patched:
-        assert not [name for name in patched.replaced if "vision" in name]
-        require_close(said(model, tokens), before)
 
 
 def test_undo_moves_what_was_out_of_the_model() -> None:

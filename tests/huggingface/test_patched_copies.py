@@ -46,7 +46,6 @@ def require_bound_to_itself(model_type: str) -> None:
     assert list(loaded.state_dict()) == list(plain.state_dict())
 
 
-@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("model_type", CHOSEN)
 def test_a_copy_reads_its_own_parameters(model_type: str) -> None:
     require_bound_to_itself(model_type)

@@ -82,7 +82,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("deepseek_v3", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     ("esm", {"position_embedding_type": "absolute"}),
     ("esm", {"position_embedding_type": "rotary", "token_dropout": True}),  # which scales tokens
-    ("exaone4", {"sliding_window": None}),  # which rotates in every layer then
+    ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),  # which rotates in every layer then
     ("falcon", {"multi_query": False}),
     ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
     ("gemma3_text", {"sliding_window": 6, "use_bidirectional_attention": True}),
@@ -94,7 +94,6 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("hunyuan_v1_dense", {"rope_parameters": _ALPHA}),  # a fixed rise of theta, in spite of its name
     ("llama", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.0}}),
     ("llama", {"rope_parameters": {**_YARN, "mscale": 0.5, "mscale_all_dim": 0.0, "attention_factor": 1.25}}),
-    ("ministral3", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}),  # with another default of theta
     ("mpt", {"attn_config": {"softmax_scale": 0.2}}),
     ("phi3", {"rope_parameters": _LONG, "original_max_position_embeddings": 16}),
     (

@@ -2,6 +2,7 @@
 
 import inspect
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig
 from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
 import whatwhere as ww
 from whatwhere.models.configuration.model_types import HEARING, HYBRID, HYBRID_SLIDING, MODEL_TYPES
@@ -125,12 +125,12 @@ ACTIVE: dict[str, dict[str, Any]] = {
 """What makes temperatures differ from 1 within so few positions, and the thetas of layers differ, in tiny_config."""
 
 
-TEXT_ALONE: dict[str, Any] = {
-    "diffusion_gemma_text": DiffusionGemmaEncoderTextModel,
-    "emu3_text_model": transformers.Emu3ForCausalLM,
-    "mllama_text_model": transformers.MllamaForCausalLM,
-    "musicgen_decoder": transformers.MusicgenForCausalLM,
-    "musicgen_melody_decoder": transformers.MusicgenMelodyForCausalLM,
+TEXT_ALONE = {
+    "diffusion_gemma_text": "models.diffusion_gemma.modeling_diffusion_gemma.DiffusionGemmaEncoderTextModel",
+    "emu3_text_model": "Emu3ForCausalLM",
+    "mllama_text_model": "MllamaForCausalLM",
+    "musicgen_decoder": "MusicgenForCausalLM",
+    "musicgen_melody_decoder": "MusicgenMelodyForCausalLM",
 }
 """Types of text in a model of text and images -> the class of a model of the text alone, which no automatic one is."""
 
@@ -186,7 +186,8 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
     kind: Any = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
     with quiet():
         if config.model_type in TEXT_ALONE or (kind is AutoModel and type(config) not in transformers.MODEL_MAPPING):
-            made = TEXT_ALONE.get(config.model_type) or class_of(config)
+            alone = TEXT_ALONE.get(config.model_type)
+            made = class_of(config) if alone is None else attrgetter(alone)(transformers)
             return made._from_config(config, attn_implementation="eager").eval()
         return kind.from_config(config, attn_implementation="eager").eval()
 

@@ -48,26 +48,8 @@ def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int, outpu
     assert (found.token_table, found.output_projection, found.guessed) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "is_output"),
-    [("lm_head.weight", 8, True), ("lm_head.weight", 10, False), ("output.weight", 8, False)],
-)
-def test_output_projections_of_fewer_tokens(name: str, rows: int, is_output: bool) -> None:
-    assert find_names({"wte.weight": (9, 4), name: (rows, 4)}).output_projection == (name if is_output else None)
-
-
 def test_of_several_runs_all_tables_are_those_of_one() -> None:
     names = "none-2/tokens.weight", "learned-2/tokens.weight", "learned-2/where.input.weight"
     for run, positions in (("none-2", None), ("learned-2", names[2])):
         found = find_names(dict.fromkeys(names, (9, 4)), token_table=f"{run}/tokens.weight")
         assert (found.token_table, found.position_table) == (f"{run}/tokens.weight", positions)
-
-
-def test_by_rows() -> None:
-    shapes = {"a": (64, 4), "b": (40, 4), "c": (36, 4), "d": (38,), "e": (38, 4, 2)}
-    assert find_names(shapes, num_tokens=37).token_table == "b"
-    assert find_names(shapes, num_tokens=36).token_table == "c"
-    assert find_names(shapes, num_tokens=65).token_table is None
-    assert find_names({"a": (5000, 4)}, num_tokens=37).token_table is None  # no padding is as wide as that
-    assert find_names({"a": (5000, 4)}).token_table == "a"
-    assert find_names(shapes).token_table is None

@@ -135,23 +135,6 @@ def test_empty_files_are_called_so(tmp_path: Path) -> None:
             tokenizer_in(folder)
 
 
-def test_of_equal_lines_the_last_is_the_token(tmp_path: Path) -> None:
-    """And blanks at the end of a line do not belong to it."""
-    rows = wordpiece(tmp_path)
-    lines = (tmp_path / "vocab.txt").read_text().splitlines()
-    (tmp_path / "vocab.txt").write_text("\n".join([*lines[:-1], lines[-1] + " ", lines[20], ""]))
-    tokenizer = saved(tmp_path, rows + 1, "bert").tokenizer
-    assert (tokenizer.token_to_id(lines[20]), tokenizer.token_to_id(lines[-1])) == (rows, rows - 1)
-
-
-@pytest.mark.parametrize("line", ["t zz", "x"])
-def test_merges_that_do_not_fit(line: str, tmp_path: Path) -> None:
-    rows = byte_pairs(tmp_path)
-    with (tmp_path / "merges.txt").open("a") as file:
-        file.write(f"{line}\n")
-    assert "transformers builds none of vocab.json" in str(saved(tmp_path, rows, "gpt2").why_no_tokenizer)
-
-
 def test_without_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     why = saved(tmp_path, byte_pairs(tmp_path), "gpt2").why_no_tokenizer

@@ -77,6 +77,13 @@ def test_names_that_only_one_part_of_a_model_has() -> None:
     assert ww.from_huggingface(lite).head_dim == 16
 
 
+def test_parameters_without_theta_have_that_of_transformers() -> None:
+    """Ministral 3 takes 1,000,000 where there are no parameters at all, and 10,000 where theta is not among them."""
+    theirs = config_of("ministral3", rope_parameters={"rope_type": "linear", "factor": 2.0})
+    ours = ww.from_huggingface(of("ministral3", head_dim=16, rope_parameters={"rope_type": "linear", "factor": 2.0}))
+    assert ours.query_key[0].settings["theta"] == theirs.rope_parameters["rope_theta"] == 10_000.0
+
+
 # Mutations
 
 

@@ -1,37 +1,17 @@
 """The data file of model types: rows name functions with settings that they take, and defaults are transformers'."""
 
 import json
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from inspect import signature
-from typing import Any
 
 import msgspec
 import pytest
 
-from docs.generate.families import layout, update
+from docs.generate.families import layout
 from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES, ModelType
 from whatwhere.models.configuration.positions import POSITIONS
 from whatwhere.models.configuration.scores import SCALES, TEMPERATURES
 from whatwhere.models.configuration.sizes import HEADS, KEY_HEADS
 
 ROWS = json.loads(FILE.read_text(encoding="utf-8"))
-
-
-def takes(function: Callable[..., object], arguments: int, settings: Mapping[str, object]) -> bool:
-    signature(function).bind(*range(arguments), **settings)
-    return True
-
-
-@pytest.mark.every_nth(7)
-@pytest.mark.parametrize("model_type", READ_TYPES)
-def test_a_row_names_functions_and_their_settings(model_type: str) -> None:
-    kind = READ_TYPES[model_type]
-    assert all(takes(POSITIONS[rule.name], 3, rule.settings) for rule in kind.positions)
-    assert takes(SCALES[kind.scale.name], 2, kind.scale.settings)
-    assert kind.temperature in {None, *TEMPERATURES}
-    assert kind.heads is None or takes(HEADS[kind.heads.name], 3, kind.heads.settings)
-    assert kind.key_heads in {None, *KEY_HEADS}
 
 
 def test_every_function_is_named_by_a_row() -> None:
@@ -51,19 +31,3 @@ def test_a_misspelled_field_is_refused() -> None:
 def test_the_file_is_as_the_generator_writes_it() -> None:
     assert FILE.read_text(encoding="utf-8") == layout(ROWS)
     assert not {*DATA.types} & {*DATA.unlike}
-
-
-@pytest.mark.every_nth(7)
-@pytest.mark.parametrize("name", ROWS["types"])
-def test_defaults_are_those_of_transformers(name: str) -> None:
-    row = deepcopy(ROWS["types"][name])
-    assert update(name, row) == []
-    assert row == ROWS["types"][name]
-
-
-def test_other_defaults_are_replaced() -> None:
-    row: dict[str, Any] = deepcopy(ROWS["types"]["gemma2"])
-    row["defaults"]["sliding_window"], row["nested"]["hidden_size"] = 7, 8
-    row["rope"] = {"sets": {"": {"theta": 3.0}}}
-    assert [line.split(" is ")[0] for line in update("gemma2", row)] == ["sliding_window", "hidden_size", "theta"]
-    assert row == {**ROWS["types"]["gemma2"], "rope": {"sets": {"": {"theta": 10_000.0}}}}

@@ -19,7 +19,6 @@ from whatwhere.where.score.alibi import slopes
 
 from ...running import fitting
 from ..tiny import config_of
-from .small import of
 
 BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
 """The beginning of a program in which an import of PyTorch fails."""
@@ -104,50 +103,6 @@ def test_a_plan_shows_the_call_that_builds_it() -> None:
     assert plan is not None
     assert repr(plan).startswith("Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=None, scaling=YaRN(")
     assert (plan.scheme, plan.name) == ("rotary", "rotary-yarn")
-
-
-# Settings that constructors refuse are refused when they are read
-
-ORIGINAL = {"original_max_position_embeddings": 16}
-NUMBERS: tuple[Any, ...] = (1e-30, 1e-19, 0.5, 1, 1.0, 2, 3.5, 1e18, 1e19, 1e30)
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "linear": {"factor": 2.0},
-    "dynamic": {"factor": 2.0},
-    "yarn": {"factor": 2.0, "beta_fast": 4.0, "beta_slow": 2.0, "attention_factor": 1.5, "mscale": 1.0,
-             "mscale_all_dim": 1.0, **ORIGINAL},
-    "longrope": {"factor": 2.0, "short_factor": [1.0], "long_factor": [2.0], "attention_factor": 1.5, **ORIGINAL},
-    "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ORIGINAL},
-    "proportional": {"factor": 2.0, "partial_rotary_factor": 0.5},
-}  # fmt: skip
-
-
-def variants(rope_type: str) -> list[dict[str, Any]]:
-    """Return rope parameters with each number replaced or removed, beside thetas and heads of several sizes."""
-    parameters = {"rope_type": rope_type, "rope_theta": 1e4, **PARAMETERS[rope_type]}
-    changed = [parameters]
-    for name in ("rope_theta", *PARAMETERS[rope_type]):
-        values = [[1.0], [1.0] * 8, [1.0, 2.0]] if isinstance(parameters[name], list) else NUMBERS
-        changed += [{**parameters, name: value} for value in values]
-        changed.append({key: value for key, value in parameters.items() if key != name})
-    return changed
-
-
-@pytest.mark.parametrize("rope_type", PARAMETERS)
-@pytest.mark.parametrize("head_dim", [2, 3, 16])
-def test_what_is_read_can_be_built(rope_type: str, head_dim: int) -> None:
-    read = refused = 0
-    for parameters in variants(rope_type):
-        try:
-            description = ww.from_huggingface(of("llama", head_dim=head_dim, rope_parameters=parameters))
-        except (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError):
-            refused += 1
-            continue
-        read += 1
-        for plan in plans_of(description):
-            plan.build()
-    assert read + refused > 3
-    assert head_dim != 16 or rope_type == "longrope" or read > 3
 
 
 def test_slopes_without_torch_are_those_of_alibi() -> None:

@@ -1,14 +1,11 @@
 """Biases read from a configuration are those of transformers' own modules."""
 
-from typing import Any
-
 import pytest
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.falcon import modeling_falcon as falcon
 
 import whatwhere as ww
-from whatwhere.models.configuration.description import Plan
 
 from ..tiny import config_of
 
@@ -37,38 +34,6 @@ def test_falcon_attention() -> None:
     here = ww.from_huggingface(config).wheres()[0].at(ww.positions(9))
     ours = module.dense(here.attention(q, k, v).transpose(1, 2).flatten(-2))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
-
-
-T5 = {"num_heads": 4, "num_buckets": 12, "max_distance": 40, "bidirectional": False, "scale": 1.0}
-DEBERTA: dict[str, Any] = {
-    "head_dim": 16, "num_heads": 4, "terms": ("c2p", "p2c"), "max_distance": 64, "position_buckets": None,
-}  # fmt: skip
-BUCKETS = {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 40}
-RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-
-
-@pytest.mark.parametrize(
-    ("model_type", "part", "keys", "plan"),
-    [
-        *[(name, "decoder", BUCKETS, Plan("t5", T5)) for name in ("t5", "mt5", "switch_transformers")],
-        ("t5", "encoder", BUCKETS, Plan("t5", {**T5, "bidirectional": True})),
-        ("umt5", None, BUCKETS, Plan("t5", T5, shared=False)),
-        ("mpnet", None, {}, Plan("t5", {"num_heads": 4, "num_buckets": 32, "max_distance": 128, "bidirectional": True,
-                                        "scale": None})),
-        ("bloom", None, {}, Plan("alibi", {"num_heads": 4})),
-        ("deberta", None, RELATIVE, Plan("deberta", DEBERTA, shared=False)),
-        ("deberta-v2", None, {**RELATIVE, "position_buckets": 16},
-         Plan("deberta", {**DEBERTA, "position_buckets": 16}, shared=False)),
-        ("deberta-v2", None, {**RELATIVE, "pos_att_type": "p2c", "max_relative_positions": 32, "share_att_key": True},
-         Plan("deberta", {**DEBERTA, "terms": ("p2c",), "max_distance": 32}, shared=False)),
-    ],
-)  # fmt: skip
-def test_settings_of_biases(model_type: str, part: str | None, keys: dict[str, Any], plan: Plan) -> None:
-    """What a scheme computes with them is that of transformers' modules: see tests/oracles and tests/huggingface."""
-    description = ww.from_huggingface(config_of(model_type, **keys), part=part)
-    assert description.score == (plan,) * description.layers
-    wheres = description.wheres()
-    assert len({id(where.score) for where in wheres}) == (1 if plan.shared else len(wheres))
 
 
 def test_layers_of_inkling_are_those_of_its_list() -> None:

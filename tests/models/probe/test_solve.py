@@ -43,12 +43,6 @@ def test_the_pairs_and_frequencies_are_found(base, pairs, layout, start):
     assert found.residual < 1e-9
 
 
-def test_pairs_that_do_not_rotate_have_frequency_zero(base):
-    found = solve(rotated(base, [1.0, 0.1], [(0, 4), (1, 5)]), POSITIONS)
-    assert found.layout == "half"
-    np.testing.assert_allclose(found.frequencies, [1.0, 0.1, 0.0, 0.0], rtol=1e-9)
-
-
 def test_a_factor_by_position_is_found_beside_a_rotation_and_alone(base):
     factors = 1 + 0.1 * np.log1p(np.floor(np.array(POSITIONS) / 100))
     pairs = [(0, 4), (1, 5), (2, 6), (3, 7)]
