@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from packaging.version import Version
+
 from experiments.bench import Experiment
 from experiments.errata_page import by_scheme, measurement, reason, value
 from experiments.record import Evidence, FaultRow, Result, Unit
@@ -20,6 +22,8 @@ JUDGMENT_COLUMNS = (*CLAIM_COLUMNS, "by scheme", "why")
 FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
 NO_EFFECT = 0.01
 """A fault that changes every logit of every model by less has no effect on the scheme, as E1.2 judges a shift."""
+_LAST_UNEQUAL = Version("0.2.0")
+"""The last whatwhere whose test sets of text had other numbers of tokens at each length."""
 _ABOUT = (
     "What tutorials and papers say of token embeddings and positional encodings, measured in one code base on models "
     "of about 100,000 parameters: two layers, windows of 14 to 64 tokens, one learning rate. Nothing here is about "
@@ -114,8 +118,19 @@ def judgment_row(judgment: Judgment) -> list[str]:
     return [judgment.id, judgment.claim, measurement(judgment.measured), judgment.verdict, by_scheme(judgment), met]
 
 
+def unequal_test_sets(evidence: Evidence) -> str | None:
+    """Return the sentence on test sets of text, where an earlier version had other numbers of tokens at each length."""
+    version = evidence.versions["whatwhere"]
+    texts = any(record.task.name.startswith("text") for record in evidence.comparisons.values())
+    if not texts or Version(version) > _LAST_UNEQUAL:
+        return None
+    return f"Measured by whatwhere {version}, whose test sets of text have other numbers of tokens at each length."
+
+
 def _parts(evidence: Evidence) -> list[Part]:
     parts: list[Part] = [f"To repeat it: {evidence.command}"]
+    if (sentence := unequal_test_sets(evidence)) is not None:
+        parts.append(sentence)
     parts.append(Table("", COLUMNS, [row(result) for result in evidence.results], numeric=[4], shorten="never"))
     if evidence.faults:
         caption = "Accuracy without and with each fault, median over the models, and what detects it"

@@ -1,6 +1,8 @@
 """The suite: which experiments run, what is kept, what is done again, and what is refused."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +10,7 @@ from typer.testing import CliRunner
 from experiments import __main__ as command
 from experiments import suite
 from experiments.bench import Experiment
-from experiments.evidence_page import fault_row, page
+from experiments.evidence_page import fault_row, page, unequal_test_sets
 from experiments.record import FaultRow, Statement
 from whatwhere.comparison.results import Spread
 from whatwhere.errors import ResultsError
@@ -118,6 +120,21 @@ def test_wrong_input_is_refused_in_a_line(calls, words, message, monkeypatch, ca
     with pytest.raises(SystemExit, match="1"):
         command.main()
     assert message in capsys.readouterr().err
+
+
+def test_experiments_on_texts_say_that_an_earlier_version_tested_unequal_numbers_of_tokens():
+    evidence = {each.id: each for each in suite.read_evidence(Path(__file__).parents[2] / "evidence")}
+    said = {name: unequal_test_sets(each) for name, each in evidence.items()}
+    older = {name for name, each in evidence.items() if each.versions["whatwhere"] in ("0.1.0", "0.2.0")}
+    assert {name for name, sentence in said.items() if sentence} == older & {"E3", "E8", "E10", "E17"}
+    assert said["E1"] is None
+    text = evidence["E3"]
+    older, newer = (replace(text, versions={**text.versions, "whatwhere": name}) for name in ("0.1.0", "0.2.1.dev3"))
+    assert unequal_test_sets(newer) is None
+    sentence = str(unequal_test_sets(older))
+    assert sentence.startswith("Measured by whatwhere 0.1.0, ")
+    assert sentence in page([older], suite.EXPERIMENTS)
+    assert sentence not in page([newer], suite.EXPERIMENTS)
 
 
 def test_the_page_has_each_statement_and_what_is_not_measured(calls, tmp_path):
