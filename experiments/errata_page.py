@@ -104,7 +104,8 @@ def _outcome(judgment: Judgment | None) -> str:
 
 
 def _experiment(each: TrainedClaim) -> str:
-    return f" Decided by [{each.experiment}](evidence.md#{each.experiment.lower()})." if each.experiment else ""
+    by = "Measured" if each.verdict == "not measured" else "Decided"
+    return f" {by} by [{each.experiment}](evidence.md#{each.experiment.lower()})." if each.experiment else ""
 
 
 def _table(measured: Sequence[Measured]) -> str:

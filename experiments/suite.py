@@ -14,8 +14,8 @@ from experiments.expressions import author, length, randomized, robustness, tabl
 from experiments.record import SCHEMA, Evidence, Result, Statement
 from experiments.silent_faults import silent_fault_costs
 from experiments.text import context_extension, layouts, text, under_trained
-from experiments.tutorials.all_claims import claim, measure_claims, verdicts
-from experiments.tutorials.trained import Judgment
+from experiments.tutorials.all_claims import CLAIMS, claim, measure_claims, verdicts
+from experiments.tutorials.trained import Judgment, TrainedClaim
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import ComparisonRecord, machine, versions
@@ -268,6 +268,18 @@ def first_verdicts(measured: Iterable[Evidence]) -> dict[str, Judgment]:
         for each in evidence.verdicts:
             first.setdefault(each.id, each)
     return first
+
+
+def undecided(measured: Iterable[Evidence]) -> dict[str, Judgment]:
+    """Return what the runs of a claim's experiment measured, for each claim that they do not decide, by its id."""
+    by_id = {each.id: each for each in measured}
+    return {
+        each.id: judgment
+        for each in CLAIMS
+        if isinstance(each, TrainedClaim) and each.verdict == "not measured" and each.experiment in by_id
+        for record in by_id[each.experiment].comparisons.values()
+        if (judgment := each.judge(Comparison(Path(), record))).runs
+    }
 
 
 def _light(record: ComparisonRecord) -> ComparisonRecord:

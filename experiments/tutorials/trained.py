@@ -82,7 +82,7 @@ class TrainedClaim(Claim):
         unit: how the quantity and those beside it are shown.
         may: the tutorial writes that it can be so: one run in which it is so shows that, and others refute nothing.
         beside: other quantities of the same runs, by what they are.
-        experiment: of the committed evidence, whose runs gave the verdict; "" where none did.
+        experiment: of the committed evidence, whose runs gave the verdict, or were measured and decide nothing.
     """
 
     kind: Kind = "trained"

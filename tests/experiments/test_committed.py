@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from experiments.errata_page import errata_page, measurement
 from experiments.record import Evidence
-from experiments.suite import EXPERIMENTS, decided, first_verdicts, read_evidence
+from experiments.suite import EXPERIMENTS, decided, first_verdicts, read_evidence, undecided
 from experiments.tutorials.all_claims import CLAIMS
 from experiments.tutorials.trained import TrainedClaim
 from whatwhere.comparison import Comparison
+from whatwhere.comparison.settings import make_settings
 
 FOLDER = Path(__file__).parents[2] / "evidence"
 
@@ -31,6 +33,26 @@ def test_claims_have_the_verdicts_of_the_committed_runs(measured: list[Evidence]
     }
     written = {id: (each.verdict, each.experiment) for id, each in TRAINED.items() if each.verdict != "not measured"}
     assert written == first
+
+
+def test_claims_that_no_run_decides_have_the_numbers_of_their_experiment(measured: list[Evidence]) -> None:
+    numbers = undecided(measured)
+    assert set(numbers) == {id for id, each in TRAINED.items() if each.verdict == "not measured"}
+    page = errata_page([], numbers)
+    for id, each in numbers.items():
+        assert (each.verdict, each.holding) == ("not measured", 0)
+        assert each.runs >= 3
+        folded = page.split(f'<a id="{TRAINED[id].anchor}"></a>')[1].split("</details>")[0]
+        assert f"<b>Not decided</b>. {measurement(each.measured)}</summary>" in folded
+        assert f"Measured by [{TRAINED[id].experiment}](evidence.md#" in folded
+        assert f"in 0 of {each.runs} runs, which does not refute that it may be so" in folded
+
+
+@pytest.mark.parametrize("id", ["0.14", "0.14b", "0.33b"])
+def test_claims_that_a_recipe_of_ours_decides_say_where_its_table_starts(id: str) -> None:
+    recipe = make_settings("expressions", None, "author")
+    assert f"batches of {recipe.batch} " in TRAINED[id].right
+    assert f"Adam at {recipe.learning_rate} and a table that starts at N(0, {recipe.init}²)" in TRAINED[id].right
 
 
 def test_the_committed_runs_are_judged_so_again(measured: list[Evidence]) -> None:
