@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import whatwhere as ww
 from whatwhere.analysis.token_map import FOUR_GROUPS
+from whatwhere.analysis.token_neighbors import neighbors, token_similarity
+from whatwhere.errors import CheckpointError
 from whatwhere.where.catalogue import ALIASES, canonical_name, catalogue
 
 from ..running import error_of, json_of, whatwhere
@@ -99,3 +102,25 @@ def test_the_shell_completes_schemes() -> None:
     assert complete_scheme("rotary-ax") == ["rotary-axial"]
     assert complete_scheme("none/rotary+al") == ["none/rotary+alibi"]
     assert set(complete_scheme("ro")) >= {"rope", "rotary"}
+
+
+def test_what_training_changed_is_a_table_of_a_run(results: Path, tmp_path: Path) -> None:
+    run = ww.read(results).run("learned-0")
+    change = run.array(run.token_table) - run.array(f"{run.token_table}@0")
+    words = run.words or []
+    one, other = (change[words.index(word)] for word in ("Max", "Min"))
+    cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    found = token_similarity(results, ("Max", "Min"), run="learned-0", table="change")
+    assert found.cosine == pytest.approx(cosine, abs=1e-6)
+    assert found.table == f"{run.token_table} - {run.token_table}@0"
+    assert abs(found.cosine - token_similarity(results, ("Max", "Min"), run="learned-0").cosine) > 0.01
+    near = neighbors(results, "6", k=1, run="learned-0", table="change", metric="euclidean").tokens[0]
+    distances = np.linalg.norm(change - change[near.id], axis=1)
+    assert near.neighbors[0].score == pytest.approx(np.sort(distances)[1], rel=1e-5)
+    path = tmp_path / "two.vec"
+    path.write_text("2 2\na 1 2\nb 2 1\n")
+    with pytest.raises(CheckpointError, match="no token table from before training"):
+        neighbors(path, "a", table="change")
+    for command in (["neighbors", "6"], ["analogy", "1", "2", "3"], ["similarity", "Max", "Min"], ["map"]):
+        more = ["--run", "learned-0", "--table", "change", *(["--out", tmp_path / "map.svg"] * (command == ["map"]))]
+        assert json_of(command[0], results, *command[1:], *more)["table"] == found.table

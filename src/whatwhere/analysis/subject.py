@@ -13,7 +13,7 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
-from whatwhere.models.checkpoint.lookup import read_rows
+from whatwhere.models.checkpoint.lookup import BEFORE, read_rows
 from whatwhere.models.model_text import Marking, marking, scripts, token_types
 from whatwhere.records import Missing
 
@@ -34,8 +34,6 @@ LARGE = 1 << 27
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
 NONE_ADDED = "this model adds no position embedding to its token embeddings"
 _SHOWN = "for its angles: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
-BEFORE = "@0"
-"""End of the name of a run's table at step 0."""
 
 
 class Absent(Exception):

@@ -107,7 +107,7 @@ def neighbors(
         k: number of neighbors of each.
         metric: "cosine", "dot" or "euclidean".
         centered: subtract the mean row first.
-        table: "input", "output" or the name of a tensor.
+        table: "input", "output", "change" (of a run: what training changed, E - E0) or the name of a tensor.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         allow_pickle: read pickles too; pass True only where you trust the author.
         progress: called with each step that takes a while, in words.

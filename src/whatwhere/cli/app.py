@@ -99,7 +99,7 @@ Model = Annotated[
     ),
 ]
 Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")]
-Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
+Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), change (E - E0 of a run) or a tensor.")]
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]

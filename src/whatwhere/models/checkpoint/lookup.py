@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import prod
@@ -21,6 +21,8 @@ from whatwhere.what.text import ids_of_each, single_token
 
 TABLES = ("input", "output")
 """The token table, and the output projection (`lm_head`)."""
+CHANGE, BEFORE = "change", "@0"
+"""What training changed of the token table, E - E0; and the end of the name under which runs keep E0."""
 
 _BY_ROWS = ("safetensors", "folder", "gguf")
 """Formats of which some rows are read without the others."""
@@ -156,7 +158,13 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
 
 
 def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
-    """Read a table without the rows that hold NaN or infinity."""
+    """Read a table without the rows that hold NaN or infinity; "change" is the token table less that before training.
+
+    Raises:
+        CheckpointError: If there is no such table, it cannot be read, or the one before training was not kept.
+    """
+    if which == CHANGE and which not in checkpoint.tensors:
+        return _change(checkpoint)
     name = table_name(checkpoint, which)
     entry = checkpoint.entry(name)
     if 0 in entry.shape:
@@ -174,6 +182,17 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
         raise CheckpointError(f"every row of {quoted(name)} in {checkpoint.path} holds NaN or infinity.")
     ids = np.flatnonzero(finite)
     return Table(name, entry.dtype, selected_rows(weight, ids), ids, np.flatnonzero(~finite), checkpoint.words or [])
+
+
+def _change(checkpoint: Checkpoint) -> Table:
+    after = read_table(checkpoint)
+    if (start := f"{after.name}{BEFORE}") not in checkpoint.tensors:
+        raise CheckpointError(
+            f"{checkpoint.path} has no token table from before training, so nothing says what training changed: runs "
+            "of whatwhere compare keep it.\nPass --table input."
+        )
+    before = checkpoint.array(start)[after.ids]
+    return replace(after, name=f"{after.name} - {start}", weight=after.weight - before)
 
 
 def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
