@@ -253,36 +253,6 @@ def test_queries_may_be_wider_than_their_cache(name, engine):
     assert torch.allclose(y.double(), by_loops(q, k.double(), v.double(), p.mask(), bias), atol=1e-5)
 
 
-NOBODY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
-
-
-@pytest.mark.parametrize("engine", ["auto", "dense"])
-@pytest.mark.parametrize(
-    "where",
-    [ww.Where(), ww.Where(score=ww.ALiBi(2)), ww.Where(score=ww.FIRE(2)), ww.Where(score=ww.Shaw(8, 2))],
-    ids=repr,
-)
-@pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.usefixtures("our_own_checks")
-def test_an_empty_batch_attends_with_positions_of_one_sequence(where, swapped, engine):
-    """Positions of one sequence stand for any number of like ones, also for none; tensors do not."""
-    one = ww.Positions.from_mask(torch.tensor([[0, 1, 1]]))
-    here = where.at(NOBODY, one) if swapped else where.at(one, NOBODY)
-    none, some = torch.ones(0, 2, 3, 8), torch.ones(1, 2, 3, 8)
-    assert here.attention(none, none, none, engine=engine).shape == (0, 2, 3, 8)
-    for q, k in ((some, none), (none, some)):
-        with pytest.raises(ww.errors.ShapeError, match="batch"):
-            here.attention(q, k, k, engine=engine)
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_a_scaling_by_length_supports_an_empty_batch_with_one_sequence():
-    where = ww.Where(query_key=ww.Rotary(8, scaling=ww.scaling.DynamicNTK(2.0, 100)))
-    none = torch.ones(0, 2, 3, 8)
-    q, k = where.at(ww.positions(3), NOBODY).query_key(none, none)
-    assert q.shape == k.shape == none.shape
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("chunked", [False, True])

@@ -13,7 +13,6 @@ from torch._dynamo.testing import CompileCounter
 
 import whatwhere as ww
 from whatwhere.errors import SettingError
-from whatwhere.huggingface.attention import attention_forward
 from whatwhere.where import attention as module
 from whatwhere.where import gpu_attention, pass_cache
 from whatwhere.where.score_bias import tabulate
@@ -149,12 +148,6 @@ def test_what_it_does_not_take_is_computed_in_chunks(case, given, how, flex, cap
     assert said == [(True, True)] * flex.fails
 
 
-def test_dropout_is_computed_in_chunks(flex):
-    y = ww.Where(ww.ALiBi(HEADS)).at(TOKENS).attention(*heads(), dropout=0.5)
-    assert not flex.calls
-    assert bool(y.isfinite().all())
-
-
 @pytest.mark.parametrize("tokens", [1, TOKENS // 2 - 1])
 def test_few_queries_have_a_table(tokens, flex, monkeypatch):
     monkeypatch.undo()
@@ -179,15 +172,6 @@ def test_gradients_and_autocast(flex):
     assert where.score.weight.grad.count_nonzero() > HEADS
 
 
-def test_transforms_take_the_formula(flex, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
-    here, (q, k, v) = ww.Where(ww.ALiBi(HEADS)).at(TOKENS), heads()
-    y = torch.vmap(lambda x: here.attention(x[None], k[:1], v[:1])[0])(q)
-    k, v = (x[:1].expand(2, -1, -1, -1) for x in (k, v))
-    assert torch.allclose(y, here.attention(q, k, v, engine="dense"))
-
-
 def test_layers_share_one_block_mask(flex, monkeypatch):
     made, real = [], pass_cache.visible_tiles
     monkeypatch.setattr(pass_cache, "visible_tiles", lambda *given: made.append(given) or real(*given))
@@ -195,52 +179,6 @@ def test_layers_share_one_block_mask(flex, monkeypatch):
     for here in ww.bind([*layers, *layers], PACKED):
         here.attention(*heads())
     assert (flex.calls, len(made)) == (6, 2), "one for each mask: with a window, and without"
-
-
-def test_attention_in_transformers_takes_the_same(flex):
-    q, k, v = heads()
-    layer = nn.Module()
-    layer.is_causal = True
-    y, _ = attention_forward(layer, q, k, v, None, s_aux=torch.zeros(HEADS))
-    assert flex.calls == 1
-    _, expected = both(ww.Where(sink=ww.Sink(HEADS)), ww.positions(TOKENS), [q, k, v])
-    torch.testing.assert_close(y.transpose(1, 2).double(), expected, rtol=0, atol=2e-6)
-
-
-def test_tables_that_a_model_gives_are_used_as_they_are(flex):
-    """Their gradients would be sums over all pairs, if parts of them were read by indices."""
-    q, k, v = heads()
-    table = torch.randn(1, HEADS, TOKENS, TOKENS, requires_grad=True)
-    layer = nn.Module()
-    layer.is_causal = False
-    y, _ = attention_forward(layer, q, k, v, None, position_bias=table)
-    assert not flex.calls
-    (gradient,) = torch.autograd.grad(y.sum(), table)
-    assert gradient.shape == table.shape
-
-
-def test_the_first_call_says_what_it_compiles(monkeypatch, caplog):
-    """Once for a formula and a mask, whatever the lengths; another formula is another program."""
-    compiled = []
-
-    def fake(function, fullgraph):
-        assert fullgraph
-        compiled.append(function.__code__)
-        return lambda q, *given, **how: (q, None)
-
-    monkeypatch.setattr(torch, "compile", fake)
-    gpu_attention._compiled.cache_clear()
-    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
-    q = torch.empty(1, HEADS, 600, HEAD_DIM, device="meta")
-    with caplog.at_level(logging.WARNING):
-        for scheme in (ww.ALiBi(HEADS), ww.ALiBi(HEADS), ww.KERPLE(HEADS)):
-            for tokens in (600, 700):
-                p = ww.positions(tokens)
-                element = scheme.bind(p, p)
-                gpu_attention.attend(q, q, q, element, None, scale=None, softcap=None, lse=False)
-    gpu_attention._compiled.cache_clear()
-    assert [("ALiBi" in line, "KERPLE" in line) for line in caplog.messages] == [(True, False), (False, True)]
-    assert len({id(code) for code in compiled}) == 2
 
 
 @pytest.mark.compile

@@ -109,16 +109,6 @@ def test_a_checkpoint_within_a_compiled_model_has_the_same_gradients(name: str) 
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ["rotary", "t5", "fope"])
-def test_so_has_a_checkpointed_layer_that_is_compiled_by_itself(name: str) -> None:
-    layers, x = Layers(name), sample()
-    wanted = layers.gradients(layers, x)
-    for block in layers.blocks:
-        block.compile(fullgraph=True, backend="aot_eager")
-    require_equal(layers.gradients(partial(layers, run=RUNS["not reentrant"]), x), wanted)
-
-
-@pytest.mark.compile
 @pytest.mark.parametrize(
     "name",
     [name if name in ("rotary", "alibi", "t5") else pytest.param(name, marks=pytest.mark.slow) for name in catalogue],

@@ -27,24 +27,6 @@ def test_scale_multiplies_the_token_and_not_the_position():
     assert torch.allclose(layer(IDS), 4 * layer.tokens.weight[IDS] + scheme(ww.positions(3)))
 
 
-@pytest.mark.parametrize(
-    ("given", "index"),
-    [
-        (ww.positions(3, start=40), [[40, 41, 42]] * 2),
-        (ww.Positions.packed([1, 2]), [[0, 0, 1]] * 2),
-        (ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]])), [[0, 0, 1], [0, 1, 2]]),
-        (torch.tensor([[5, 6, 7], [1, 2, 3]]), [[5, 6, 7], [1, 2, 3]]),
-        (torch.tensor([2, 3, 4]), [[2, 3, 4]] * 2),
-        (3, [[0, 1, 2]] * 2),
-    ],
-    ids=["start", "packed", "left padding", "tensor", "one row", "number"],
-)
-def test_positions_of_every_type(given, index):
-    scheme = ww.Learned(8, 64)
-    layer = ww.InputLayer(10, 8, input=scheme)
-    assert torch.equal(layer(IDS, given), layer.tokens.weight[IDS] + scheme.weight[torch.tensor(index)])
-
-
 def test_a_here_bound_by_the_model_is_accepted():
     scheme = ww.Sinusoidal(8)
     layer = ww.InputLayer(10, 8)

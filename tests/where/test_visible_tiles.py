@@ -63,20 +63,6 @@ def test_no_visible_tile_is_missed(name, window):
         bounded(*(GROWING | ANY_ORDER)[name], causal, WINDOWS[window], rows, columns)
 
 
-@pytest.mark.parametrize("window", ["none", "sliding", "chunks"])
-@pytest.mark.parametrize("name", ["run", "packed", "cache", "more queries"])
-def test_where_positions_count_on_bounds_are_exact(name, window):
-    """A tile on the border of two documents may be visited in vain, as its pairs of one document may be masked."""
-    p, keys = GROWING[name]
-    how = (True, WINDOWS[window], 4, 3)
-    some, whole = bounded(p, keys, *how)
-    wanted_some, wanted_whole = exact(p, keys, *how)
-    assert torch.equal(whole, wanted_whole)
-    if name != "packed":
-        assert torch.equal(some, wanted_some)
-    assert int((some & ~wanted_some).sum()) <= 2
-
-
 @pytest.mark.parametrize("window", [None, ww.Window(100), ww.Window(90, chunked=True)], ids=repr)
 @pytest.mark.parametrize(
     "p", [ww.positions(300), ww.Positions.packed([130, 70, 100]), ww.Positions.from_mask(torch.arange(300) > 140)]
@@ -93,8 +79,3 @@ def test_the_mask_of_flex_attention_is_that_made_of_all_pairs(p, window):
     for part in (mask, wanted):  # both list the tiles that are visited first, in order
         assert part.kv_indices.dtype == torch.int32
     assert mask.q_indices.shape == wanted.q_indices.shape
-
-
-def test_no_mask_is_no_mask():
-    cache = ww.Where().at(P)._cache
-    assert tiled_mask(cache.allowed(False, None), *visible_tiles(P, P, False, None, 8, 8), 23, 23) is None

@@ -143,30 +143,6 @@ def test_a_step_of_decoding_reads_the_keys_of_its_window(window: Window, monkeyp
     assert keys == [24 if window.chunked else window.size + window.first]  # 600 - 9 x 64 = 24
 
 
-def test_a_window_that_masks_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's causal kernel is used where the window reaches over all tokens, and there alone."""
-    causal: list[bool] = []
-    real = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        module.F, "scaled_dot_product_attention",
-        lambda *a, is_causal=False, **how: causal.append(is_causal) or real(*a, is_causal=is_causal, **how),
-    )  # fmt: skip
-    (q,) = sampled((2, 2, 8, 8))
-    cases = [
-        (Window(8), ww.positions(8, start=40), True),
-        (Window(7), ww.positions(8), False),
-        (Window(8, chunked=True), ww.positions(8, start=16), True),
-        (Window(8, chunked=True), ww.positions(8, start=15), False),
-        (Window(8, by="coordinates"), ww.positions(8, start=torch.tensor([3, 90])), True),
-        (Window(8, by="coordinates"), ww.Positions.from_coordinates(torch.arange(8) * 2), False),
-        (Window(8, first=1), ww.positions(8), True),
-    ]
-    for window, p, _ in cases:
-        y = ww.Where(window=window).at(p).attention(q, q, q)
-        torch.testing.assert_close(y, formula(q, q, q, by_loops(p, window, causal=True)))
-    assert causal == [covered for *_, covered in cases]
-
-
 @pytest.mark.every_nth(5)
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w.size < 100], ids=str)
 @pytest.mark.parametrize("positions", [name for name in POSITIONS if name != "sampled"])

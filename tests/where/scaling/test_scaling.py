@@ -88,27 +88,6 @@ def test_longrope_is_the_formula_at_every_length(length):
     np.testing.assert_allclose(made[0].numpy(), wanted, rtol=1e-13)
 
 
-def test_magnitudes_are_the_formulas():
-    for factor in (0.5, 1.0, 4.0, 40.0):
-        assert ww.scaling.YaRN(factor, TRAINED).magnitude == pytest.approx(reference.yarn_magnitude(factor))
-        deepseek = ww.scaling.YaRN(factor, TRAINED, mscale=0.707, mscale_all_dim=1.3)
-        assert deepseek.magnitude == pytest.approx(reference.yarn_magnitude(factor, 0.707, 1.3))
-        long = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=factor)
-        assert long.magnitude == pytest.approx(reference.longrope_magnitude(factor, TRAINED))
-    assert ww.scaling.YaRN(4.0, TRAINED, mscale=1.0, mscale_all_dim=1.0).magnitude == 1
-    assert ww.scaling.YaRN(64.0, TRAINED, mscale=1.0, mscale_all_dim=0.0).magnitude == reference.yarn_magnitude(
-        64.0
-    )  # Devstral
-    for scaling in (
-        ww.scaling.Linear(4.0),
-        ww.scaling.NTK(4.0),
-        DYNAMIC,
-        ww.scaling.Llama3(),
-        ww.scaling.Proportional(0.5),
-    ):
-        assert scaling.magnitude == 1
-
-
 # Limits
 
 
