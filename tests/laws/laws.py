@@ -76,11 +76,7 @@ def unchanged_by_callers(build: Build, p: ww.Positions, longest: int = 1_000_000
 
 
 def compiles_at_most_twice(run: Callable[[int], tuple], module: nn.Module, lengths: tuple[int, ...]) -> None:
-    """Law 1: fullgraph compile equals eager, and two graphs serve any number of lengths.
-
-    Args:
-        run: gives what the module is called with, for a length.
-    """
+    """Law 1: fullgraph compile equals eager, and two graphs serve any number of lengths."""
     torch._dynamo.reset()
     counter = CompileCounter()
     compiled = torch.compile(module, fullgraph=True, backend=counter)
@@ -98,14 +94,7 @@ def decoding_equals_prefill(model: Model, p: ww.Positions, first: int) -> None:
 
 
 def decoding_with_forgetting_equals_prefill(model: Model, p: ww.Positions, first: int, most: int) -> None:
-    """Law 2: a cache that forgets what no later query can see gives what reading all at once gives.
-
-    Args:
-        model: its layers have one window.
-        p: positions of all tokens.
-        first: tokens that are read at once.
-        most: keys that a step of decoding may have, itself included.
-    """
+    """Law 2: a cache that forgets what no later query can see gives what reading all at once gives."""
     ids = random_ids(max(p.batch, 2), p.tokens)
     real = real_tokens(p, len(ids))
     with torch.no_grad():

@@ -24,19 +24,19 @@ class OneBinding:
         return self.here
 
 
-@each(fixed)
+@each(fixed, slow=varied)
 @pytest.mark.parametrize("start", [0, 100_000])
 @pytest.mark.parametrize("law", [laws.unchanged_by_bfloat16, laws.unchanged_by_autocast])
 def test_law_1_conversions(law, start, case):
     law(case.build(), ww.positions(9, start=min(start, case.row.tested_up_to - 9)))
 
 
-@each(positional)
+@each(positional, slow=varied)
 def test_law_1_who_called_before(case):
     laws.unchanged_by_callers(case.build, ww.positions(9, start=2), case.row.tested_up_to)
 
 
-@each()
+@each(slow=varied)
 def test_law_1_layers_of_other_dtypes_and_engines(case):
     """One Here is shared by layers: what one layer asks for must not reach the next."""
     where, p = case.build(), ww.Positions.packed([3, 4])
@@ -67,7 +67,7 @@ def test_law_1_a_compiled_layer_takes_positions(case):
 
 
 @pytest.mark.every_nth(7)
-@each()
+@each(slow=varied)
 @pytest.mark.parametrize("first", [1, 5])
 def test_law_2_decoding(first, case):
     laws.decoding_equals_prefill(model(case), ww.positions(8), first)
@@ -92,7 +92,7 @@ def test_law_2_positions_that_grow(case):
         torch.testing.assert_close(torch.cat(rows, dim=1), small(ids, ww.positions(8)), **laws.TOLERANCE)
 
 
-@each(lambda case: case.axes > 1)
+@each(lambda case: case.axes > 1, slow=varied)
 @pytest.mark.parametrize("first", [1, 5])
 def test_law_2_decoding_on_a_grid(first, case):
     """The last axis runs fastest, and later is what stands later in the sequence."""
@@ -107,15 +107,16 @@ def test_law_2_decoding_on_a_grid(first, case):
     "p", [ww.Positions.from_mask(LEFT), ww.Positions.packed([2, 6])], ids=["left-padded", "packed"]
 )
 def test_law_3_decoding(p, case):
+    """Of every variant in the default pass; other laws take the variants of a scheme each night."""
     laws.decoding_equals_prefill(model(case), p, first=5)
 
 
-@each()
+@each(slow=varied)
 def test_law_3_packed(case):
     laws.packed_equals_separate(model(case), (3, 1, 5))
 
 
-@each()
+@each(slow=varied)
 def test_law_3_padded_between(case):
     between = torch.tensor([[1, 1, 0, 1, 0, 1, 1, 1], [0, 1, 1, 0, 0, 1, 1, 0]], dtype=torch.bool)
     laws.padded_equals_unpadded(model(case), between)
@@ -145,7 +146,7 @@ def test_law_3_each_sequence_by_its_own_length(side, case):
     laws.padded_equals_unpadded(small, LEFT if side == "left" else LEFT.flip(-1))
 
 
-@each()
+@each(slow=varied)
 def test_law_4_meta_device(case):
     laws.materialized_equals_built(case.build, ww.positions(9))
 

@@ -103,14 +103,6 @@ def test_slices_of_documents_have_the_windows_of_the_whole() -> None:
         torch.testing.assert_close(where.at(p).merge(parts), wanted, rtol=0, atol=1e-6)
 
 
-def test_a_slice_under_carope_lacks_the_tokens_before_it() -> None:
-    where, p = drawn(ww.scheme("carope", DIM, HEADS, 64)), ww.positions(TOKENS)
-    here, x = where.at(p[4:8]), draw(1, 4, DIM)
-    q = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):
-        here.query_key(q, q, increments=here.increments(x))
-
-
 @pytest.mark.parametrize("name", ["fox", "cope"])
 def test_sums_over_missing_keys_are_refused(name: str) -> None:
     """Keys of the first and the third of three ranks: those between some queries and keys are missing."""
@@ -126,8 +118,9 @@ def test_sums_over_missing_keys_are_refused(name: str) -> None:
             where.at(p.take(second), p.take(first)).attention(q[:, :, :4], k[:, :, :4], v[:, :, :4])
 
 
-def test_increments_of_a_shard_alone_are_refused() -> None:
-    where, p = drawn(ww.scheme("carope", DIM, HEADS, 64)), ww.positions(TOKENS).shards(RANKS)[1]
+@pytest.mark.parametrize("of_whole", [lambda p: p[4:8], lambda p: p.shards(RANKS)[1]], ids=["slice", "shard"])
+def test_increments_of_some_tokens_are_refused(of_whole) -> None:
+    where, p = drawn(ww.scheme("carope", DIM, HEADS, 64)), of_whole(ww.positions(TOKENS))
     here, x = where.at(p), draw(1, 4, DIM)
     q = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):

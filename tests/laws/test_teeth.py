@@ -94,25 +94,6 @@ def test_law_1_bfloat16_rounds_a_buffer():
     breaks(laws.state_is_as_declared, ww.Where(input=stored), False, match="a buffer is state")
 
 
-def test_law_1_autocast_rounds_a_matrix_product():
-    outer = Input(
-        lambda p: (p.index[0, 0].float()[:, None] @ inverse_frequencies(2 * DIM).float()[None])[None].sin().float()
-    )
-    breaks(laws.unchanged_by_autocast, ww.Where(input=outer), ww.positions(9, start=1000))
-
-
-def test_law_1_a_cache_remembers_its_first_caller():
-    def build() -> ww.Where:
-        kept = {}
-
-        def remember(p: ww.Positions) -> Tensor:
-            return kept.setdefault(p.tokens, sinusoid(p.index[0], DIM)).to(p.device)
-
-        return ww.Where(input=Input(remember))
-
-    breaks(laws.unchanged_by_callers, build, ww.positions(3, start=2))
-
-
 def test_law_2_slots_are_not_positions():
     breaks(laws.decoding_equals_prefill, model(case_of("score", lambda: Bias(by_slot))), ww.positions(6), 3)
 
@@ -124,34 +105,6 @@ def test_law_3_slots_are_not_positions():
     breaks(laws.padded_equals_unpadded, padded, LEFT)
 
 
-def test_law_3_padding_that_is_nan_reaches_real_tokens():
-    """A weight of zero does not remove NaN: 0 * NaN is NaN."""
-
-    def undefined(p: ww.Positions) -> Tensor:
-        real = torch.zeros(p.batch, p.tokens, DIM)
-        return real if p.segment is None else real.masked_fill(p.segment[..., None] < 0, torch.nan)
-
-    small = model(case_of("input", lambda: Input(undefined)))
-    breaks(laws.padded_equals_unpadded, small, LEFT, match="not finite")
-
-
-def test_law_4_parameters_that_are_not_reset():
-    class Forgetful(Input):
-        def __init__(self) -> None:
-            super().__init__(lambda p: self.weight[p.index[0]])
-            self.weight = nn.Parameter(torch.randn(16, DIM))
-
-        def reset_parameters(self) -> None:
-            nn.init.zeros_(self.weight)
-
-    breaks(laws.materialized_equals_built, lambda: ww.Where(input=Forgetful()), ww.positions(9))
-
-
-def test_law_5_a_setting_that_is_ignored():
-    wheres = [ww.Where(query_key=Turn(rotary_angles, factor)) for factor in (torch.ones_like, lambda a: a * 0 + 1)]
-    breaks(laws.tell_apart, wheres, ww.positions(9), match="settings 0 and 1")
-
-
 def test_law_6_declared_wrongly():
     breaks(laws.state_is_as_declared, ww.Where(input=ww.Learned(DIM, 8)), False, match="declared")
     breaks(laws.state_is_as_declared, ww.Where(input=ww.Sinusoidal(DIM)), True, match="declared")
@@ -161,25 +114,3 @@ def test_law_7_a_gradient_that_is_cut():
     cut = Input(lambda p: cut.weight[p.index[0]] + cut.weight[p.index[0]].detach().square(), dim=8)
     cut.weight = nn.Parameter(torch.randn(5, 8))
     breaks(laws.gradients_are_right, ww.Where(input=cut), ww.positions(3), 8, match="finite differences")
-
-
-def test_law_2_a_cache_that_forgets_too_much_or_too_little():
-    class Shorter(ww.Window):
-        def kept(self, keys):
-            return super().kept(keys)[1:]
-
-    class Longer(ww.Window):
-        def kept(self, keys):
-            return torch.arange(keys.tokens)
-
-    for window, match in ((Shorter(3), "not close"), (Longer(3), "9 keys are kept, but no more than 3")):
-        small = model(case_of("query_key", lambda: ww.Rotary(HEAD_DIM)))
-        for block in small.blocks:
-            block.where.window = window
-        breaks(laws.decoding_with_forgetting_equals_prefill, small, ww.positions(9), 4, 3, match=match)
-
-
-def test_law_13_absolute_but_declared_relative():
-    squared = Bias(lambda queries, keys, b, h, i, j: (queries.index[0, b, i] * 0.01 * keys.index[0, b, j]) + 0.0 * h)
-    breaks(laws.relative_iff_declared, ww.Where(score=squared), True, 9, 20, match="moves the output")
-    breaks(laws.relative_iff_declared, ww.Where(score=ww.ALiBi(HEADS)), False, 9, 20, match="moves the output")

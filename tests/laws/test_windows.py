@@ -80,12 +80,6 @@ def test_law_3_packed(window: ww.Window, case: Case) -> None:
     laws.packed_equals_separate(model(Windowed(case, window)), (3, 1, 6))
 
 
-@few
-@pytest.mark.parametrize("window", WINDOWS[2:], ids=str)
-def test_law_3_packed_with_other_windows(window: ww.Window, case: Case) -> None:
-    laws.packed_equals_separate(model(Windowed(case, window)), (3, 1, 6))
-
-
 @pytest.mark.every_nth(7)
 @plain
 def test_law_3_padded(case: Case) -> None:

@@ -49,18 +49,6 @@ def test_attention_of_inkling(n: int, recorded: list[Any]) -> None:
             torch.testing.assert_close(y, theirs["y"].transpose(1, 2), rtol=0, atol=1e-5)
 
 
-def test_positions_of_queries_and_keys_may_differ() -> None:
-    """Their profiles by distance, of a query late in a cache."""
-    module = inkling.InklingRelativeLogits(FEATURES, EXTENT).double()
-    nn.init.normal_(module.proj)
-    scheme = ww.Inkling(HIDDEN, HEADS, FEATURES, EXTENT).double()
-    scheme.load_state_dict({"weight": scheme.weight, "profiles": module.proj})
-    r, at_q, at_k = torch.randn(2, HEADS, 3, FEATURES, dtype=torch.float64), torch.tensor([7, 20, 21]), torch.arange(21)
-    wanted = module(r.transpose(1, 2), at_q, at_k)
-    element = scheme.bind(*(ww.Positions.from_position_ids(ids) for ids in (at_q, at_k)), gates=r)
-    torch.testing.assert_close(table_of(element, *wanted.shape), wanted, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("threshold", [0.5, 1e6])
 def test_the_largest_norm_of_inkling_2(threshold: float, recorded: list[Any]) -> None:
     config = Inkling2TextConfig(**SIZES, rel_l2_clip_threshold=threshold)

@@ -67,43 +67,6 @@ def test_per_layer_inputs_of_gemma(build: Callable[[], Gemma3nTextModel | Gemma4
         assert float(wanted.abs().max()) > 1  # a thousand times the tolerance, at least
 
 
-def test_per_layer_inputs_reach_the_layers_of_gemma_3n() -> None:
-    """The vectors that each layer of the running model gets are ours."""
-    model = gemma3n()
-    noise(model)
-    seen: list[Tensor] = []
-    for layer in model.layers:
-        layer.register_forward_pre_hook(lambda _, args, kwargs: seen.append(args[2]), with_kwargs=True)
-    with torch.no_grad():
-        model(IDS)
-        wanted = ours_of(model)(IDS, model.embed_tokens(IDS))
-    torch.testing.assert_close(torch.stack(seen, dim=2), wanted, rtol=0, atol=1e-6)
-
-
-def test_ids_outside_the_table_of_gemma_3n_read_its_first_row() -> None:
-    model = gemma3n(vocab_size=40)
-    ids = torch.tensor([[3, 30, 39, 0]])
-    with torch.no_grad():
-        wanted = model.get_per_layer_inputs(ids)
-        torch.testing.assert_close(ours_of(model, outside=0).lookup(ids), wanted, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("build", [gemma3n, gemma4])
-def test_per_layer_inputs_in_bfloat16(build: Callable[[], Gemma3nTextModel | Gemma4TextModel]) -> None:
-    """Within two roundings of the sum: Gemma 3n rounds two factors to bfloat16, sqrt(6) both round."""
-    model = build()
-    noise(model)
-    model.bfloat16()
-    table, x = ours_of(model).bfloat16(), torch.randn(2, 5, 16, dtype=torch.bfloat16)
-    with torch.no_grad():
-        rows = table.lookup(IDS)
-        wanted = model.project_per_layer_inputs(x, rows)
-        assert torch.equal(
-            rows, model.get_per_layer_inputs(IDS, x) if build is gemma4 else model.get_per_layer_inputs(IDS)
-        )
-        torch.testing.assert_close(table(IDS, x), wanted, rtol=2**-6, atol=2**-7)
-
-
 def qwen4_exp(layer: int) -> tuple[Qwen4ExpTextNGramEmbedding, ww.HashedNGramEmbedding]:
     """Return its module, and ours with the same hashes, from the settings alone, and with the same rows."""
     config = Qwen4ExpTextConfig(vocab_size=5_000, ngram_size=4, heads_per_ngram=2, ngram_vocab_size_base=100)
@@ -133,14 +96,6 @@ def test_hashed_ngrams_of_qwen4_exp(layer: int) -> None:
     by_segment = ww.Positions(counted.index.expand(-1, 3, -1), counted.order.expand(3, -1), segment, False, 40)
     ours.border_id = None
     assert torch.equal(ours(ids, by_segment), theirs(ids, None))
-
-
-def test_ngrams_of_qwen4_exp_see_across_documents_without_their_borders() -> None:
-    theirs, ours = qwen4_exp(0)
-    ids = torch.tensor([[5, 6, 7, 8, 9]])
-    ours.border_id = None
-    assert torch.equal(ours(ids)[:, :3], theirs(ids, None)[:, :3])
-    assert not torch.equal(ours(ids)[:, 3:], theirs(ids, None)[:, 3:])
 
 
 @pytest.mark.parametrize("functions", [1, 3])

@@ -206,6 +206,9 @@ def test_a_module_is_converted_and_restored():
     assert module.frequencies is kept
 
 
+# A formula of one's own
+
+
 class Learned(nn.Module):
     """Rotary that learns the logarithms of its frequencies; in float64, whatever their type."""
 
@@ -223,9 +226,6 @@ def test_learned_angles_may_be_rounded_as_weights_are():
     right, wrong = Learned(), Learned(torch.bfloat16)
     assert check_rotary(right, DIM, module=right, max_length=5001)["bfloat16 module"].outcome == "passes"
     assert check_rotary(wrong, DIM, module=wrong, max_length=5001)["bfloat16 module"].error > 0.5
-
-
-# A formula of one's own
 
 
 def own(factor: float, grows: float):

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 import whatwhere as ww
 from tests.laws.cases import DIM, HEADS, MAX_LENGTH, Case, each, varied
-from tests.laws.test_custom import CASE
 from tests.laws.test_teeth import Bias, Input, Turn, by_distance, by_order, by_slot, rotary_angles
 from whatwhere.testing import check_where
 from whatwhere.where.frequencies import inverse_frequencies, sinusoid
@@ -63,6 +62,38 @@ class Stored(Input):
 
     def encode(self, angles: Tensor) -> Tensor:
         return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+class Wane(ww.ScoreBias):
+    """A bias that falls with the distance, faster for a larger gate of the key and a smaller score of query and key.
+
+    score(h, i, j) += -(i - j) sigmoid(<w_h, x_j>) sigmoid(-<q_i, k_j>)
+    """
+
+    by_content = True
+    causal_only = True
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.weight = nn.Parameter(torch.empty(num_heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
+
+    def gates(self, x: Tensor) -> Tensor:
+        return (x @ self.weight.mT).sigmoid().mT
+
+    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
+        at_query, at_key = queries.single_axis("Wane"), keys.single_axis("Wane")
+        score = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).mT).sigmoid()
+
+        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            distance = at_query[b % len(at_query), i] - at_key[b % len(at_key), j]
+            return -distance * gates[b, h, j] * (1 - score[b, h, i, j])
+
+        return element
 
 
 def counting_padding(p: ww.Positions) -> Tensor:
@@ -140,7 +171,7 @@ SOUND = {
     "map": (lambda: ww.Where(Map(rotary_angles)), {"relative": True}),
     "bias": (lambda: ww.Where(Bias(by_distance)), {"relative": True}),
     "learned bias": (lambda: ww.Where(Slopes(cut=False)), {"relative": True}),
-    "bias by content and gates": (CASE.build, {"relative": True, "dim": DIM}),
+    "bias by content and gates": (lambda: ww.Where(Wane(DIM, HEADS)), {"relative": True, "dim": DIM}),
     "input": (lambda: ww.Where(Input(lambda p: sinusoid(p.index[0], DIM))), {"relative": False}),
     "window and sink": (lambda: ww.Where(ww.Rotary(8), window=3, sink=ww.Sink(3)), {"relative": True}),
     "one head": (lambda: ww.Where(ww.ALiBi(1), ww.Rotary(8)), {"relative": True}),
