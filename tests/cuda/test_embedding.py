@@ -5,8 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from whatwhere.kernels import backend
-from whatwhere.kernels import embedding as kernels
 from whatwhere.kernels.embedding import Rows, _in_pytorch
 
 from ..kernels.inputs import ADDED, BATCH, THREE_DTYPES, TOKENS, VOCAB_SIZE, added, ids_below, sampled
@@ -74,35 +72,6 @@ def test_more_numbers_than_32_bits_count(device):
     weight[-2:] = sampled(2, 1024, device=device).bfloat16()
     ids = torch.tensor([[2**22 + 1, 0, 2**22 + 2]], device=device)
     assert torch.equal(embedding.embed(weight, ids)[0], weight[ids[0]])
-
-
-@pytest.mark.parametrize("learning", [False, True])
-@pytest.mark.parametrize("kind", [None, "nothing", "vectors", "rows", "rows behind others", "vectors of float32"])
-def test_few_numbers_are_looked_up_by_pytorch(kind, learning, target, monkeypatch):
-    """A launch takes longer than a small sum: by size, the kernel or PyTorch's operations, with the same numbers."""
-    if target.type == "cpu":
-        monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda x: True))
-        monkeypatch.setattr(backend, "_runs_on", lambda device: True)
-    weight, ids = sampled(VOCAB_SIZE, DIM, device=target), ids_below(VOCAB_SIZE, BATCH, TOKENS, device=target)
-    weight = weight.to(torch.bfloat16 if kind == "vectors of float32" else torch.float32).requires_grad_(learning)
-    rows = added((kind or "nothing").split(" ")[0], DIM, partial(sampled, device=target))
-    if rows is not None and kind == "rows":
-        rows = rows._replace(table=rows.table[rows.offset :], offset=0)
-    calls: list[str] = []
-    run = embedding.launch
-    monkeypatch.setattr(embedding, "launch", lambda *given, **how: calls.append("kernel") or run(*given, **how))
-    results = []
-    for size in (0, ids.numel() * DIM * 12, 1 << 40):
-        monkeypatch.setattr(kernels, "_WORTH_ON_GPU", size)
-        x = kernels.embed(weight, ids, None if kind is None else 2.0, 1, rows)
-        slope = torch.autograd.grad(x.sum(), weight) if learning else ()
-        results.append((x.detach(), *slope))
-    by_kernel = {None: 0, "rows behind others": 3, "vectors of float32": 1}.get(kind, 1)
-    assert len(calls) == by_kernel
-    for other in results[1:]:
-        assert all(map(torch.equal, results[0], other))
-    if learning:
-        assert not results[0][1][1].any(), "the padding row gets no gradient"
 
 
 def test_more_slots_than_32_bits_count_are_counted_in_64(monkeypatch):

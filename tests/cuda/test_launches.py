@@ -77,16 +77,6 @@ def test_a_step_of_row_adamw_is_six_launches_and_no_wait(kind, rehearsed):
     assert count.launches == ["sort", "copy_", "_catch_up", "embedding", "_sum_by_row", "_update"]
 
 
-def test_autograd_keeps_the_gradient_of_a_lookup_as_it_is(rehearsed):
-    """So its rows are known to be sorted without a look at them; the counted step takes this for granted."""
-    embedding = table()
-    optimizer = RowAdamW(embedding, **SETTINGS)
-    embedding(batches(1)[0]).sum().backward()
-    rows = optimizer._tables[embedding.weight]._looked_up.rows
-    assert embedding.weight.grad.repeated.data_ptr() == rows.data_ptr()
-    assert torch.equal(embedding.weight.grad._indices()[0], rows)
-
-
 @pytest.mark.parametrize("what", ["clipped", "accumulated", "some rows", "float64"])
 def test_no_step_waits(what, rehearsed):
     """But for a table of float64, which has no kernels: that shows that waits are noted."""
@@ -148,16 +138,6 @@ def test_what_a_gpu_refuses_is_raised_later(wrong, when, rehearsed):
     assert embedding.weight.isfinite().all()
     optimizer.zero_grad()
     take(embedding, optimizer, batches(1)[0])  # told once
-
-
-def test_a_norm_of_negative_order_sees_no_repeated_row(rehearsed):
-    embedding = TokenEmbedding.from_weight(torch.ones(2, 1))
-    RowAdamW(embedding)
-    embedding(torch.tensor([0, 1, 1])).sum().backward()
-    gradient = embedding.weight.grad
-    assert gradient.repeated is not None
-    assert gradient.norm(-torch.inf) == gradient.to_dense().norm(-torch.inf) == 1
-    assert torch.equal(gradient.to_dense(), torch.tensor([[1.0], [2.0]]))
 
 
 # Layers: on the meta device there are no numbers, and reading one is an error.

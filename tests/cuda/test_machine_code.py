@@ -77,24 +77,6 @@ def compiled(kernel: Any, given: tuple[Any, ...], constants: dict[str, Any], cap
     return triton.compile(source, target.GPUTarget("cuda", capability, 32), {**options, "enable_fp_fusion": False})
 
 
-def require_lean(made: Any, folder: Any, numbers: bool = False, narrow: bool = False) -> None:
-    """Writes of 16 bytes, reads of 8 at least, no product fused with a sum, no memory but the tensors' own.
-
-    Args:
-        narrow: it also writes 8 bytes at once.
-        numbers: it also reads and writes single numbers of 4 bytes, and moves rows through shared memory.
-    """
-    code = made.asm["ptx"]
-    reads, writes = (set(re.findall(rf"\b{way}\.global\.([.\w]*)", code)) for way in ("ld", "st"))
-    assert reads
-    assert reads <= {"v4.b32", "v2.b64", "v2.b32", "b64", *(["b32"] if numbers else [])}
-    assert {"v4.b32"} <= writes <= {"v4.b32", *(["v2.b32"] if narrow else []), *(["b32"] if numbers else [])}
-    assert not re.search(r"\bfma\.rn\.f(?:32|64)", code)
-    assert numbers or made.metadata.shared == 0
-    require_no_spill(made, folder)
-    require_fits(made, folder)
-
-
 def require_no_spill(made: Any, folder: Any) -> None:
     """Raise unless what Triton compiled has all numbers in registers, and its shared memory fits."""
     file = folder / "kernel.cubin"
@@ -123,22 +105,6 @@ def require_fits(made: Any, folder: Any) -> None:
     assert set(re.findall(r"(\d+) bytes spill", said)) == {"0"}, said
     fixed = sum(int(number) for number in re.findall(r"(\d+) bytes smem", said))
     assert fixed + made.metadata.shared <= SHARED_MEMORY[capability]
-
-
-@pytest.mark.every_nth(3)
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("key_heads", [8, 32])
-def test_rotation(key_heads, interleaved, dtype, capability, calls, tmp_path):
-    tensors = [torch.empty(2, 16, count, 128, dtype=dtype).transpose(1, 2) for count in (32, key_heads)]
-    cos, sin = torch.empty(2, 1, 1, 16, 64)
-    rotary.rotate(tensors, tensors, cos, sin, interleaved)
-    ((kernel, grid, given, constants),) = calls.kept
-    assert grid == (2 * 16, 1, 1), "all heads of a token are one program's"
-    assert sum(x is not None for x in given) <= 14, "strides that follow from others are not passed"
-    narrow = (key_heads, dtype) == (8, torch.bfloat16)  # where a thread has four numbers of the keys
-    require_lean(compiled(kernel, given, constants, capability), tmp_path, narrow=narrow)
 
 
 def variants() -> Iterator[Any]:
@@ -184,46 +150,17 @@ def test_every_variant_fits(run, calls, tmp_path):
     assert set(offsets) == {"i64"}
 
 
-@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("indexed", [False, True])
-def test_input_layer(indexed, dtype, capability, calls, tmp_path):
-    weight, ids = torch.empty(100, 768, dtype=dtype), torch.zeros(2, 16, dtype=torch.int64)
-    rows = Rows(torch.empty(64, 768, dtype=dtype), ids[:1]) if indexed else Rows(torch.empty(1, 16, 768, dtype=dtype))
-    embedding.embed(weight, ids, 2.0, rows)
-    ((kernel, grid, given, constants),) = calls.kept
-    assert grid == (2 * 16 // 2, 1), "two rows are one program's"
-    made = compiled(kernel, given, constants, capability)
-    require_lean(made, tmp_path)
-    checks = len(re.findall(r"call\S*\s+__assertfail", made.asm["ptx"]))
-    assert checks == 1 + indexed, "ids are checked, and positions where they are an index"
-
-
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", HALVES)
-def test_rows_of_adamw(dtype, capability, calls, tmp_path):
-    table, rows = Moments.of(torch.zeros(64, 1024, dtype=dtype)), torch.arange(8)
+def test_a_step_of_adamw_fits_and_is_rounded_as_that_of_pytorch(dtype, calls, tmp_path):
+    table, rows, gradient = Moments.of(torch.zeros(64, 1024, dtype=dtype)), torch.arange(8), torch.zeros(8, 1024)
     row_adamw.adamw_catch_up(table, rows, torch.zeros(64, 9, dtype=torch.float64), 3, 5, 1e-8, 21.0)
-    gradient, step = torch.zeros(8, 1024, dtype=dtype), Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1)
-    row_adamw.adamw_update(table, rows, gradient, None, step)
-    for kernel, grid, given, constants in calls.kept:
-        assert grid == (8,)
+    row_adamw.adamw_update(table, rows, gradient.to(dtype), None, Step(3, 1e-3, (0.9, 0.98), 1e-8, 0.1))
+    row_adamw.sum_by_row(gradient.to(dtype), rows, rows)
+    for (kernel, _, given, constants), capability in product(calls.kept, (80, 90)):
         made = compiled(kernel, given, constants, capability)
-        require_lean(made, tmp_path, numbers=True)
-        code = made.asm["ptx"]
-        assert "sqrt.rn.f32" in code
-        assert set(re.findall(r"\b(?:div|sqrt)\.\w+\.f32", code)) == {"sqrt.rn.f32", "div.rn.f32"}
-        assert "bar.sync" in code, "no thread writes the step of a row before all have read it"
-
-
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", HALVES)
-def test_sums_by_row(dtype, capability, calls, tmp_path):
-    rows, order = (torch.arange(8) // 2).sort()
-    row_adamw.sum_by_row(torch.zeros(8, 1024, dtype=dtype), rows, order)
-    ((kernel, grid, given, constants),) = calls.kept
-    assert grid == (8, 1)
-    require_lean(compiled(kernel, given, constants, capability), tmp_path)
+        require_fits(made, tmp_path)
+        assert set(re.findall(r"\b(?:div|sqrt)\.\w+\.f32", made.asm["ptx"])) <= {"sqrt.rn.f32", "div.rn.f32"}
+        assert not re.search(r"\bfma\.rn\.f(?:32|64)", made.asm["ptx"])
 
 
 def attention_kernels(score: ScoreBias, window: Window | None, head_dim: int, dtype: torch.dtype) -> None:
@@ -242,7 +179,7 @@ def attention_kernels(score: ScoreBias, window: Window | None, head_dim: int, dt
     ("head_dim", "score", "window"),
     [
         (64, lambda: T5(8, scale=None), Window(64, first=2)),
-        (128, lambda: T5(8, scale=None), Window(64, first=2)),
+        pytest.param(128, lambda: T5(8, scale=None), Window(64, first=2), marks=pytest.mark.slow),
         pytest.param(96, lambda: T5(8, scale=None), None, marks=pytest.mark.slow),
         pytest.param(256, lambda: T5(8, scale=None), Window(64, chunked=True), marks=pytest.mark.slow),
         pytest.param(128, lambda: KERPLE(8, kind="power"), None, marks=pytest.mark.slow),

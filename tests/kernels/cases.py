@@ -49,12 +49,7 @@ def require_equal_numbers(result: Results, wanted: Results) -> None:
 
 
 def require_near_tables(result: Results, wanted: Results, farthest: float = 1e4) -> None:
-    """Raise AssertionError unless float32 tables are equal but for what float64 angles leave open.
-
-    Args:
-        result, wanted: cosines and sines.
-        farthest: the largest angle.
-    """
+    """Raise AssertionError unless float32 tables are equal but for what float64 angles leave open."""
     apart = 2**-51 * farthest  # two roundings of the angle here, one there
     assert result.keys() == wanted.keys()
     for name, right in wanted.items():

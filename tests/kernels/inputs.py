@@ -73,13 +73,7 @@ ADDED = ["nothing", "vectors", "vectors for each", "rows", "rows for each"]
 
 
 def added(kind: str, dim: int, sample: Callable[..., Tensor]) -> Rows | None:
-    """Return what is added to the vectors of (BATCH, TOKENS) ids.
-
-    Args:
-        kind: of ADDED.
-        dim: features.
-        sample: returns numbers of a shape; takes seed=.
-    """
+    """Return what is added to the vectors of (BATCH, TOKENS) ids."""
     if kind == "nothing":
         return None
     rows = BATCH if "each" in kind else 1
@@ -95,12 +89,7 @@ def added(kind: str, dim: int, sample: Callable[..., Tensor]) -> Rows | None:
 def moments(rows: int, dim: int, dtype: torch.dtype, zero_eps: bool = False) -> Moments:
     """Return a table whose rows were last updated at steps 0 to 29, with moments of many sizes, zeros among them.
 
-    Some numbers of the master no longer round to the table's, as after somebody else wrote to the table.
-
-    Args:
-        rows, dim, dtype: of the table.
-        zero_eps: eps is 0, so the first moment must be zero where the second is.
-    """
+    Some numbers of the master no longer round to the table's, as after somebody else wrote to the table."""
     made = Moments.of(sampled(rows, dim).to(dtype))
     sizes = torch.randint(-9, 1, (rows, dim), generator=torch.Generator().manual_seed(1))
     first = sampled(rows, dim, seed=2) * 10.0**sizes

@@ -2,7 +2,6 @@
 native.h."""
 
 import shutil
-import sys
 import threading
 from ctypes import c_char_p
 from pathlib import Path
@@ -19,7 +18,6 @@ from whatwhere.kernels import backend, rotary
 
 from ..running import script
 
-KERNELS = Path(backend.__file__).parent
 BUILD = Path(__file__).parents[2] / "hatch_build.py"
 
 compiled = pytest.mark.skipif(not backend.COMPILED, reason="no kernels were compiled, or they are disabled")
@@ -149,20 +147,3 @@ def test_which_tensors_kernels_support():
     torch.autograd.grad((2 * y).sum(), y, torch.ones(3), is_grads_batched=True)
     assert said == [False, False, False]
     assert not serves(x.to_sparse())
-
-
-@compiled
-@pytest.mark.skipif(sys.platform != "linux", reason="the system tells of its pages on Linux")
-def test_large_memory_is_allocated_in_huge_pages():
-    large = backend.in_huge_pages(torch.empty(40 << 20, dtype=torch.uint8))
-    middle = large.data_ptr() + large.numel() // 2
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if not name.endswith(":"):
-            begin, _, end = name.partition("-")
-            inside = int(begin, 16) <= middle < int(end, 16)
-        elif inside and name == "VmFlags:":
-            assert "hg" in value.split()
-            return
-    pytest.fail("the memory is nowhere")

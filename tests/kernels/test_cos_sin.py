@@ -12,7 +12,7 @@ from torch import Tensor
 
 import whatwhere as ww
 from whatwhere.kernels import backend, cos_sin
-from whatwhere.where.frequencies import angles, inverse_frequencies, rotary_tables, sinusoid
+from whatwhere.where.frequencies import inverse_frequencies, rotary_tables, sinusoid
 
 from .cases import require_near_tables
 
@@ -44,16 +44,6 @@ def test_tables_are_exact(theta, level):
             error = ROUNDING + 2**-53 * abs(p * w) + 1e-15
             assert abs(float(cos[0, 0, n, i]) - mpmath.cos(exact)) <= error
             assert abs(float(sin[0, 0, n, i]) - mpmath.sin(exact)) <= error
-
-
-def test_tables_of_the_longest_contexts(level):
-    """Within 3e-8 of float64 at the last of 1,048,576 positions, as the benchmark's."""
-    index = torch.arange(LAST - 999, LAST + 1)
-    radians = angles(index, inverse_frequencies(128))
-    for result, exact in zip(
-        cos_sin.tables(index[None, None], inverse_frequencies(128)), (radians.cos(), radians.sin()), strict=True
-    ):
-        assert (result[0, 0] - exact).abs().max() < 3e-8
 
 
 def test_angles_near_multiples_of_a_quarter_turn(level):
@@ -110,30 +100,6 @@ def test_integers_of_other_types_are_left_to_pytorch():
     given = (index.long(), inverse_frequencies(8))
     require_near(rotary_tables(*given), in_pytorch(rotary_tables, *given))
     assert torch.equal(sinusoid(index, 8), sinusoid(index.long(), 8))
-
-
-def test_schemes_use_the_kernel(monkeypatch):
-    """All with fixed frequencies, but XPos and FoPE, which compute with float64 cosines themselves."""
-    calls = []
-    fill = cos_sin._fill
-    monkeypatch.setattr(cos_sin, "_fill", lambda *a, **k: calls.append(1) or fill(*a, **k))
-    for scheme in (
-        ww.Rotary(8), ww.Rotary(8, scaling=ww.scaling.YaRN(4.0, 100)),
-        ww.Rotary(8, scaling=ww.scaling.DynamicNTK(4.0, 4)), ww.MultimodalRotary(8, (2, 1, 1)), ww.AxialRotary(8),
-        ww.PoPE(8, 2),
-    ):  # fmt: skip
-        calls.clear()
-        q = torch.randn(1, 2, 6, 8)
-        result = scheme(q, q, ww.positions(6, start=4))
-        assert calls
-        with ww.pytorch_only():
-            torch.testing.assert_close(result, scheme(q, q, ww.positions(6, start=4)), rtol=0, atol=1e-6)
-    for scheme in (ww.Sinusoidal(8), ww.AxialSinusoidal(8)):
-        calls.clear()
-        result = scheme(ww.positions(6, start=4))
-        assert calls
-        with ww.pytorch_only():
-            require_near((result,), (scheme(ww.positions(6, start=4)),))
 
 
 def test_changed_settings_change_the_tables():

@@ -130,19 +130,6 @@ def test_many_gradients_of_few_rows(dtype):
     np.testing.assert_allclose(result.double().numpy(), exact, rtol=0, atol=tolerance)
 
 
-def test_gradients_of_gradients():
-    layer = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=3.0)
-    ids = torch.randint(0, V, (B, T))
-
-    def second() -> list[Tensor]:
-        first = torch.autograd.grad(layer(ids).pow(3).sum(), list(layer.parameters()), create_graph=True)
-        return list(torch.autograd.grad(sum(g.square().sum() for g in first), list(layer.parameters())))
-
-    result = second()
-    with ww.pytorch_only():
-        assert all(torch.equal(a, b) for a, b in zip(result, second(), strict=True))
-
-
 def test_only_ids_and_positions_are_saved_for_the_gradient():
     layer = ww.InputLayer(V, 64, input=ww.Learned(64, 16), scale=2.0)
     kept: list[tuple[torch.dtype, int]] = []
@@ -204,18 +191,6 @@ def test_a_changed_table_is_called_and_not_bypassed(monkeypatch):
     assert torch.equal(layer(ids), 2 * rows + p)
     layer.tokens = Shifted.from_weight(layer.tokens.weight / 2)
     assert torch.equal(layer(ids), rows + 1 + p)
-
-
-def test_an_optimizer_that_keeps_the_table_looks_rows_up():
-    class Keeper:
-        def lookup(self, weight: Tensor, ids: Tensor, padding_idx: int | None) -> Tensor:
-            return 10 * weight[ids]
-
-        def before_readout(self) -> None: ...
-
-    layer, ids = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T))
-    layer.tokens.keeper = Keeper()
-    assert torch.equal(layer(ids), 10 * layer.tokens.weight[ids] * 2 + layer.where.input.weight[:T])
 
 
 @pytest.mark.usefixtures("our_own_checks")
@@ -292,22 +267,6 @@ def test_a_compiled_layer_runs_the_kernel(scheme, backend, passes):
     with ww.pytorch_only():
         torch.testing.assert_close(compiled(ids), y)
     assert passes == []
-
-
-@pytest.mark.compile
-def test_transforms_inside_of_a_compiled_function():
-    layer, ids = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T))
-    parameters = {name: value.detach() for name, value in layer.named_parameters()}
-
-    def loss(parameters: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(layer, parameters, (ids,)).square().sum()
-
-    def both(parameters: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        tangent = torch.func.jvp(loss, (parameters,), (parameters,))[1]
-        return tangent, torch.func.grad(loss)(parameters)["tokens.weight"]
-
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(parameters), both(parameters))
 
 
 @pytest.mark.compile
