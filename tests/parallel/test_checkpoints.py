@@ -22,13 +22,7 @@ SETTINGS: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
 
 
 def trained(folders: dict[int, str], start: int, stop: int, tied: bool) -> tuple[list[float], dict[str, Tensor]]:
-    """Train from a step to another, with a checkpoint read before and written after; return losses and all weights.
-
-    Args:
-        folders: of the checkpoints, by step; others are not read or written.
-        start, stop: the steps.
-        tied: with AdamW; else with RowAdamW for the table.
-    """
+    """Train from a step to another, with a checkpoint read before and written after; return losses and all weights."""
     torch.manual_seed(start)  # what is resumed starts with other values
     model = Model(ROWS, DIM, 90, tied)
     if torch.distributed.is_initialized():
@@ -84,14 +78,7 @@ def test_training_resumes_on_fewer_processes(ranks: tuple[int, ...], tied: bool,
 
 
 def dealt(folder: str, saves: bool, sizes: tuple[int, ...], start: int, stop: int) -> dict[int, list[float]]:
-    """Return losses of tables on their owners, or of one process that has joined no others, for each number of rows.
-
-    Args:
-        folder: of what was saved at the start, by id, and is at the end.
-        saves: whether it is.
-        sizes: rows of tables.
-        start, stop: the steps.
-    """
+    """Return losses of tables on their owners, or of one process that has joined no others, for each number of rows."""
     joined, losses = torch.distributed.is_initialized(), {}
     ranks, rank = (torch.distributed.get_world_size(), torch.distributed.get_rank()) if joined else (1, 0)
     for rows in sizes:

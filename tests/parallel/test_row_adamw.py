@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed import checkpoint
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -93,11 +91,7 @@ def saved_training() -> dict[str, Any]:
 
 
 def ignored_by_ddp(marked: bool) -> str:
-    """Return what a step says of a table that DistributedDataParallel ignores.
-
-    Args:
-        marked: as PyTorch's function does it, which marks the weight; else the model alone.
-    """
+    """Return what a step says of a table that DistributedDataParallel ignores."""
     model = nn.Sequential(ww.TokenEmbedding(16, 8), nn.Linear(8, 16))
     optimizer, together = ww.RowAdamW(model[0]), nn.parallel.DistributedDataParallel
     if marked:
@@ -163,36 +157,6 @@ def test_gradients_of_several_passes_are_taken_for_read(tmp_path: Path) -> None:
     alone = accumulated_by_both()
     for tables in on_ranks(2, tmp_path / "ranks", accumulated_by_both):
         torch.testing.assert_close(tables, alone, rtol=0, atol=1e-6)
-
-
-def trained(folder: str, interrupted: bool) -> torch.Tensor:
-    """Return a table after six steps; interrupted, it is saved after three and resumed by new objects."""
-    model: Any = nn.Sequential(ww.TokenEmbedding(30, 4))
-    optimizer = ww.RowAdamW(model[0], lr=0.1)
-    with torch.no_grad():
-        model[0].weight.copy_(torch.arange(120.0).view(30, 4) / 120)
-    for number in range(6):
-        if interrupted and number == 3:
-            state = {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
-            checkpoint.save(state, checkpoint_id=folder)
-            model = nn.Sequential(ww.TokenEmbedding(30, 4))
-            optimizer = ww.RowAdamW(model[0], lr=0.1)
-            state = {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
-            checkpoint.load(state, checkpoint_id=folder)
-            model.load_state_dict(state["model"])
-            set_optimizer_state_dict(model, optimizer, state["optimizer"])
-        optimizer.zero_grad()
-        model(torch.tensor([number, 7, 3 * number])).square().sum().backward()
-        optimizer.step()
-    optimizer.flush()
-    table: torch.Tensor = model[0].weight.detach()
-    return table
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_a_distributed_checkpoint_loads_into_a_new_optimizer(tmp_path: Path) -> None:
-    """The state is started by a step with a gradient of zeros, which has no rows."""
-    torch.testing.assert_close(trained(str(tmp_path), True), trained("", False), rtol=0, atol=1e-6)
 
 
 def test_a_dense_gradient_of_zeros_is_a_step_without_rows() -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,19 @@ def losses(processes: int, *options: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"\d\.\d+", done.stdout.split("loss")[1])]
 
 
-@pytest.mark.parametrize("scheme", ["rotary", pytest.param("fire", marks=pytest.mark.slow)])
-def test_four_processes_have_the_losses_of_one(scheme: str) -> None:
+TWO, FOUR = (2, "--tensor", "2"), (4, "--tensor", "2", "--context", "2")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ways"),
+    [
+        ("rotary", [TWO]),
+        pytest.param("rotary", [FOUR], marks=pytest.mark.slow),
+        pytest.param("fire", [FOUR, (4, "--tensor", "2"), (4, "--context", "4")], marks=pytest.mark.slow),
+    ],
+)
+def test_several_processes_have_the_losses_of_one(scheme: str, ways: list[Any]) -> None:
     alone = losses(1, "--scheme", scheme)
     assert alone[1] < alone[0] - 1.5
-    meshes = (["--tensor", "2", "--context", "2"], ["--tensor", "2"], ["--context", "4"])
-    for options in meshes[: 1 if scheme == "rotary" else None]:
-        assert losses(4, "--scheme", scheme, *options) == pytest.approx(alone, abs=2e-3), options
-
-
-def test_it_is_short() -> None:
-    assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) <= 150
+    for processes, *options in ways:
+        assert losses(processes, "--scheme", scheme, *options) == pytest.approx(alone, abs=2e-3), options

@@ -29,39 +29,24 @@ NAMES = {
 REFUSALS = """
 # counts and starts
 positions(True) -> PositionError: whole number
-positions(np.True_) -> PositionError: whole number
-positions(torch.tensor(True)) -> PositionError: whole number
 positions(np.float64(3.0)) -> PositionError: whole number
-positions(torch.tensor(3.0)) -> PositionError: whole number
 positions(None) -> PositionError: whole number
 positions(np.array([3, 2])) -> PositionError: whole number
-positions(3, start=2**63) -> PositionError: n=3, start=9223372036854775808 … 2**63
 positions(3, start=2**63 - 3) -> PositionError: n=3, start=9223372036854775805 … 2**63
-positions(2**63) -> PositionError: n=9223372036854775808, start=0 … 2**63
 positions(2**70, start=1) -> PositionError: n=1180591620717411303424, start=1 … 2**63
-positions(1, start=2**64) -> PositionError: n=1, start=18446744073709551616 … 2**63
 as_positions(True) -> PositionError: given as bool
-as_positions(2.0) -> PositionError: given as float
-as_positions("9") -> PositionError: given as str
 as_positions([0, 1]) -> PositionError: given as list
-as_positions(None) -> PositionError: given as NoneType
 of_queries_and_keys(1, 9) -> PositionError: last tokens … p[-1:] … positions(1)
-of_queries_and_keys(1, positions(9)) -> PositionError: last tokens … p[-1:] … positions(1)
 of_queries_and_keys(1, torch.arange(9)) -> PositionError: last tokens … p[-1:] … positions(1)
 Positions.packed(3) -> PositionError: packed got 3 … pass [3]
-Positions.packed(np.array([[3, 2]])) -> PositionError: packed
 Positions.packed(np.array([3.0, 2.0])) -> PositionError: packed
 Positions.packed([np.True_, 2]) -> PositionError: packed
-Positions.packed(None) -> PositionError: packed
-Positions.packed([3, None]) -> PositionError: packed
 Positions.packed("32") -> PositionError: packed
-Positions.packed(torch.tensor(3)) -> PositionError: packed
 Positions.from_position_ids(torch.tensor([0, 2**63 - 1])) ->
     PositionError: position 9223372036854775807 at (0, 0, 1) is too large
 Positions.from_position_ids(torch.tensor(np.array([0, 2**63 + 5], dtype=np.uint64))) ->
     PositionError: position 9223372036854775813 at (0, 0, 1) is too large
 Positions.from_position_ids(torch.tensor([0.5])) -> PositionError: positions are whole numbers
-Positions.from_mask(torch.tensor([[0, 2, 2]])) -> PositionError: but this one has 2 at
 Positions.from_mask(torch.tensor([[0, 2, 2]], dtype=torch.uint64)) -> PositionError: but this one has 2 at
 Positions(torch.zeros(1, 1, 3), torch.arange(3)[None]) ->
     PositionError: got an index of dtype torch.float32, but needs int64, or float64
@@ -85,7 +70,6 @@ Positions.from_coordinates(INDEX, order=torch.ones(3)) -> PositionError: order n
 Positions.from_coordinates(INDEX, segment=torch.tensor([0, -2, 0])) ->
     PositionError: segment -2 at (0, 1) is not a document
 Positions.abacus(IDS, []) -> TokenError: abacus got digit_ids=[], but needs the ids
-Positions.abacus(IDS, [0.5]) -> TokenError: abacus got digit_ids=[0.5]
 Positions.abacus(IDS, [1], -1) -> PositionError: got offset=-1, but needs a whole number of 0 or more
 Positions.abacus(IDS, [1], torch.tensor([-3])) -> PositionError: got offset=-3, but
 Positions.abacus(IDS, [1], torch.tensor([1, 2])) -> ShapeError: an offset of shape (2,)
@@ -97,14 +81,9 @@ Positions.abacus(IDS.double(), [1]) -> TokenError: these have dtype torch.float6
 
 # what comes next, documents and axes
 positions(3).next(-1) -> PositionError: whole number of 0 or more
-positions(3).next(1.5) -> PositionError: whole number of 0 or more
 positions(3).next(True) -> PositionError: whole number of 0 or more
-positions(3).next("1") -> PositionError: whole number of 0 or more
-positions(3).next(None) -> PositionError: whole number of 0 or more
 Positions.from_position_ids(torch.tensor([0, 4, 9])).next() -> PositionError: how they continue … p[t : t + 1]
-Positions.from_coordinates(torch.tensor([0, 1, 1])).next() -> PositionError: how they continue … p[t : t + 1]
 Positions.abacus(torch.tensor([1, 2, 99, 3]), range(10)).next() -> PositionError: how they continue … p[t : t + 1]
-positions(9)[::2].next() -> PositionError: how they continue … p[t : t + 1]
 Positions.from_coordinates(torch.tensor([[0, 1, 2], [0, 2, 3]])).next() ->
     PositionError: how they continue … p[t : t + 1]
 Positions.grid(2, 2).next() -> PositionError: how they continue … p[t : t + 1]
@@ -119,16 +98,12 @@ Positions.grid(2, 2).on_axes("AxialRotary", 3) ->
 Positions.grid(2, 3).single_axis("Rotary") -> PositionError: measures along one axis, but these positions have 2
 Where().at(Positions.from_position_ids(PACKED[:, 8:]), Positions.from_position_ids(PACKED)) ->
     PositionError: counted by Positions
-Where().at(positions(4), Positions.from_position_ids(PACKED)) -> PositionError: counted by Positions
-Where().at(PACKED[:, 8:], PACKED) -> PositionError: counted by Positions
 Where().at(PACKED[:, 6:8], Positions.from_position_ids(PACKED)) -> PositionError: counted by Positions
 Positions.from_position_ids(PACKED).append(Positions.packed([3, 2])) -> PositionError: counted by Positions
 Where().at(torch.arange(16)[ZIGZAG[0]], torch.arange(16)[ZIGZAG.flatten()]) -> PositionError: counted by Positions
 positions(8).take(torch.tensor([8])) -> PositionError: outside of the sequence
 positions(8).take(torch.tensor([-1])) -> PositionError: outside of the sequence
-positions(8).take(torch.tensor([[0]])) -> PositionError: take needs the slots
 positions(8).take(torch.tensor([True])) -> PositionError: take needs the slots
-positions(8).take([0]) -> PositionError: take needs the slots
 positions(8).shards(3, "zigzag") -> ShapeError: multiple of 6
 positions(8).shards(2, "diagonal") -> SettingError: order
 

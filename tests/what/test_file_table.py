@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -232,27 +231,6 @@ def test_after_a_kill_the_files_are_as_at_a_flush(path: Path, when: str) -> None
     train(own, optimizer, batches(20)[10:])  # and goes on
 
 
-def test_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = FileTokenEmbedding(path)
-    optimizer = FileRowAdamW(own, **SETTINGS)
-    train(own, optimizer, batches(5))
-    before, write = rows(own), os.pwrite
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
-    for _ in range(2):
-        with pytest.raises(CheckpointError, match="No space left"):
-            optimizer.flush()
-    assert torch.equal(rows(own), before)
-    monkeypatch.setattr(os, "pwrite", write)
-    optimizer.flush()
-    own.close()
-    own = FileTokenEmbedding(path, read_only=True)
-    assert torch.allclose(rows(own), before, atol=1e-7)
-
-
 def test_after_a_step_that_failed_midway_the_tables_refuse_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,24 +408,6 @@ def test_old_rows_are_not_written_into_another_file(path: Path) -> None:
     assert not load_file(path)["weight"].any()
     path.write_bytes(content)
     assert FileTokenEmbedding(path).rows_in_file.number == 10
-
-
-def test_the_memory_of_a_step_does_not_depend_on_the_rows_of_the_table(tmp_path: Path) -> None:
-    peaks = []
-    for count in (10_000, 20_000, 2_000_000):  # the first imports; the numbers of the last alone take 16 MB
-        path = tmp_path / f"{count}.safetensors"
-        FileTokenEmbedding.create(path, count, 2, generator=generator())
-        tracemalloc.start()
-        try:
-            table = FileTokenEmbedding(path)
-            optimizer = FileRowAdamW(table)
-            table(torch.arange(256) * (count // 256)).sum().backward()
-            optimizer.step()
-            optimizer.flush()
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    assert peaks[2] < peaks[1] + (1 << 18), peaks
 
 
 def test_states_of_other_algorithms_are_refused(tmp_path: Path) -> None:

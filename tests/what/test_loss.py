@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 import whatwhere as ww
 from whatwhere import linear_cross_entropy, reference
@@ -188,25 +187,6 @@ def test_vectors_that_do_not_count_are_not_computed() -> None:
     assert not hidden.grad[targets == -100].any()
 
 
-def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden, weight, _, targets = given()
-    wanted = linear_cross_entropy(hidden, weight, targets).item()
-    monkeypatch.setattr(kernel, "_gradients", lambda *_: pytest.fail("gradients were made"))
-    with torch.no_grad():
-        assert linear_cross_entropy(hidden, weight, targets).item() == pytest.approx(wanted, rel=1e-12)
-    assert linear_cross_entropy(hidden.detach(), weight.detach(), targets).item() == pytest.approx(wanted, rel=1e-12)
-    linear_cross_entropy(hidden, weight, targets, reduction="none")  # whose are made when they are needed
-
-
-def test_the_gradient_of_the_forward_pass_becomes_grad_itself() -> None:
-    """As this PyTorch says that the graph is not retained; of one that does not say it, a copy would."""
-    hidden, weight, _, targets = given()
-    loss = 2 * linear_cross_entropy(hidden, weight, targets)
-    assert most_bytes(loss.backward) < weight.nbytes
-    plain = torch.autograd.grad(2 * F.cross_entropy(hidden @ weight.T, targets), (hidden, weight))
-    torch.testing.assert_close((hidden.grad, weight.grad), plain)
-
-
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_a_retained_graph_has_the_same_gradients_again(reduction: str) -> None:
     hidden, weight, bias, targets = given()
@@ -241,18 +221,6 @@ def test_a_second_derivative_is_refused_and_transforms_have_it(reduction: str) -
     with forward_ad.dual_level():
         dual = forward_ad.unpack_dual(ours(forward_ad.make_dual(h, tangent), w)).tangent
     torch.testing.assert_close(dual, along[1])
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activation_checkpointing(dtype: torch.dtype, reentrant: bool) -> None:
-    hidden, _, _, targets = given(dtype)
-    table, found = ww.TokenEmbedding(V, D, init=1.0, dtype=dtype), []
-    for call in (table.loss, partial(checkpoint, table.loss, use_reentrant=reentrant)):
-        call(hidden, targets).backward()
-        found.append((hidden.grad, table.weight.grad))
-        hidden.grad = table.weight.grad = None
-    torch.testing.assert_close(*found)
 
 
 @pytest.mark.compile
@@ -385,12 +353,6 @@ def test_the_memory_of_the_loss_beside_that_of_plain_pytorch(
     ):
         assert most_bytes(compute) < 0.15 * plain
         table.zero_grad()
-
-
-def test_the_copy_of_a_sixteen_bit_table_is_made_in_parts_too() -> None:
-    """Of one token all rows would fit: they are 64 MB in float32."""
-    table, hidden = ww.TokenEmbedding(16_384, 1024, dtype=torch.bfloat16), torch.randn(1, 1024).bfloat16()
-    assert most_bytes(lambda: table.top(hidden, 2)) < 3 * kernel._ROOM["cpu"][0]
 
 
 @pytest.mark.slow

@@ -113,13 +113,6 @@ def test_without_ids_the_projection_alone_is_returned_and_not_scaled(layers: ww.
     assert torch.allclose(rms, torch.ones_like(rms), atol=1e-4)  # eps beside a mean square of about 1
 
 
-def test_reset_follows_the_generator(layers: ww.PerLayerEmbedding) -> None:
-    first, second = (ww.PerLayerEmbedding(V, L, D, DIM) for _ in range(2))
-    for each in (first, second):
-        each.reset_parameters(torch.Generator().manual_seed(3))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
 @short_refusals(
     r"""
 factorized.readout(torch.randn(2, 3)) -> ShapeError: (..., 5)

@@ -1,9 +1,5 @@
 """What RowAdamW refuses: settings, options, and modules that are not a token table; and the code of its page."""
 
-import re
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -86,12 +82,3 @@ def test_an_unknown_option():
 def test_what_is_not_a_table_is_refused(given, words):
     with pytest.raises(ww.WhatWhereError, match=words):
         RowAdamW(given())
-
-
-def test_the_code_of_its_page_runs():
-    page = (Path(__file__).parents[3] / "docs" / "optimizer.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    assert names["saved"]["tokens.weight"].isfinite().all()
-    assert names["optimizers"][0].state_dict()["state"][0]["step"] == 20
