@@ -57,11 +57,14 @@ export async function watched(started, options) {
   return { page, context, seen };
 }
 
-/** Return the violations that axe-core calls serious or critical, once no answer is old: it is drawn pale until then. */
-export async function violations(page) {
+/**
+ * Return the violations that axe-core calls serious or critical, once no answer is old: it is drawn pale until then.
+ * `rules` are those that may have changed since a page was looked at; without, all.
+ */
+export async function violations(page, rules) {
   await page.waitForFunction(() => !document.querySelector(".stale"));
-  await page.evaluate(need("axe-core").source);
-  const { violations } = await page.evaluate(() => globalThis.axe.run({ preload: false }));
+  if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(need("axe-core").source);
+  const { violations } = await page.evaluate((runOnly) => globalThis.axe.run({ preload: false, ...(runOnly && { runOnly }) }), rules);
   return violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).slice(0, 4).join(", ")}`);
