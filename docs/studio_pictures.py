@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ RESULTS = (
     Picture("attention", "#/attention?run=rotary-0", 850),
     Picture("ask", "#/ask?run=alibi-0&positions=0,1,2,3,4,5,6,2", 1420, until=".heads image"),
 )
-TRAINING = (Picture("training", "#/training", 620),)
+TRAINING = (Picture("training", "#/training", 1150),)
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         if some := [picture for picture in (*RESULTS, *TRAINING) if picture.file in wanted]:
             results = _compared(Path(folder))
             _take(results, [picture for picture in some if picture in RESULTS], Path(folder))
-            (results / "results.json").unlink()  # as before the last run has ended
+            _before_the_end(results)
             _take(results, [picture for picture in some if picture in TRAINING], Path(folder))
 
 
@@ -92,6 +92,20 @@ def _compared(folder: Path) -> Path:
     out = folder / "small" / "results"
     compare(["none", "rotary", "alibi"], lengths=[8, 12, 16, 24, 32], seeds=2, out=out, steps=300, workers=2)
     return out
+
+
+def _before_the_end(results: Path) -> None:
+    """Leave the folder as it was when the last run had done two thirds of its steps."""
+    from whatwhere.comparison.folder import CHANNELS, losses_so_far
+    from whatwhere.comparison.run import write_losses
+
+    runs = [replace(run, finished=False) for seed in (0, 1) for run in losses_so_far(results) if run.seed == seed]
+    last, channels = runs[-1], results / f".{CHANNELS}.0.part"
+    (results / "results.json").unlink()
+    (results / "runs" / f"{last.scheme}-{last.seed}.json").unlink()
+    channels.mkdir()
+    write_losses(channels / "0", *(replace(run, losses=()) for run in runs))
+    write_losses(channels / "1", replace(last, losses=last.losses[: 2 * len(last.losses) // 3]))
 
 
 def _take(path: Path | None, pictures: list[Picture], folder: Path) -> None:

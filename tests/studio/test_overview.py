@@ -95,7 +95,12 @@ def test_of_results_it_shows_one_table(results: Path) -> None:
     # Positions may be another run's than tokens, so they are not compared.
     assert names(answer) == ["warnings", "sizes", "norms", "spectrum", "diagnostics"]
     weight = session.table().weight
-    assert answer.headline == f"{len(weight)} tokens × {weight.shape[1]}, {session.run.rpartition('-')[0]} positions"
+    said = (
+        f"{len(weight)} tokens × {weight.shape[1]}, {session.run.rpartition('-')[0]} positions; training changed the "
+    )
+    before = session.of_run("").checkpoint.array("input.tokens.weight@0")
+    change = np.linalg.norm(weight - before) / np.linalg.norm(before)
+    assert answer.headline == f"{said}table by {100 * change:.0f}\xa0% of its norm"
     norms = chart(answer, "norms")
     assert sum(norms.series[0].values) == len(weight)
     assert len(norms.x) <= 1 + 6, "Rice's rule for 20 rows"

@@ -114,3 +114,8 @@ def test_rows_that_are_not_finite_are_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(TokenError, match="not finite"):
         api.neighbors(session, {"token": "#2"})
     assert api.neighbors(session, {"token": "#0"}).lists[0].ids.tolist() == [1, 3]
+
+
+def test_examples_without_tokens_are_rows_that_are_not_zero(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.diag([0.0, 1, 2, 3]).astype(np.float32))
+    assert api.examples(Session.open(tmp_path / "table.npy")) == ["#1", "#2", "#3"]

@@ -12,6 +12,7 @@ from whatwhere.comparison.run import Job, run, write_losses
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.report.figures import looks
 from whatwhere.studio import export
 from whatwhere.studio.api import about
 from whatwhere.studio.api import replay as api
@@ -47,7 +48,9 @@ def begun(results: Path, tmp_path: Path) -> Path:
 def test_losses_are_shown_while_runs_train_and_results_when_they_end(begun: Path, results: Path) -> None:
     session = Session.open(begun)
     assert [*about(session, {}).views] == ["training"]
-    other, one, waits = api.training(session, {}).runs
+    training = api.training(session, {})
+    other, one, waits = training.runs
+    assert training.looks == looks(["none", "learned"])
     assert (one.scheme, one.seed, one.losses[-1][0], one.finished) == ("learned", 1, 7, True)
     assert waits == LossesSoFar("learned", 0, 7)
     assert (

@@ -12,12 +12,13 @@ from whatwhere.analysis.checkpoint_difference import difference as compute_diffe
 from whatwhere.analysis.inspection import Inspection
 from whatwhere.analysis.lint import Severity, check_subject
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
+from whatwhere.analysis.token_table import Sizes
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 from whatwhere.report import comparison, diagnostics, inspection, lint
 from whatwhere.report import difference as differences
 from whatwhere.report.section import Chart, Part, Section, Series, Table
-from whatwhere.report.text import capital, count, number, ranges
+from whatwhere.report.text import capital, count, number, percent, ranges
 from whatwhere.studio.api.settings import ExportedView, Findings, Which, in_steps, query
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
@@ -55,6 +56,8 @@ def _findings(session: Session, found: Inspection) -> Findings:
     if session.checkpoint.format == "run":
         scheme = session.checkpoint.path.name.rpartition("-")[0]  # of the run "rotary-0"
         headline += f", {'no' if scheme == 'none' else scheme} positions"
+        if isinstance(found.sizes, Sizes) and found.sizes.change is not None:
+            headline += f"; training changed the table by {percent(found.sizes.change.share, 0)} of its norm"
     return Findings(capital(headline), sections, method)
 
 

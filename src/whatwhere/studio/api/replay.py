@@ -9,6 +9,7 @@ from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
 from whatwhere.errors import SettingError
+from whatwhere.report.figures import looks
 from whatwhere.report.section import Chart, Part, Section, Series
 from whatwhere.report.text import count, decimals
 from whatwhere.studio.api.settings import ExportedView, Findings, columns, query
@@ -26,9 +27,10 @@ _SHOWN = 256  # tokens in a table for readers without JavaScript
 
 @dataclass(frozen=True)
 class Training:
-    """The runs that have a loss; once the comparison is `finished`, the session is on its results."""
+    """The runs, and the looks of their schemes; once it is `finished`, the session is on the results."""
 
     runs: "Sequence[LossesSoFar]"
+    looks: Mapping[str, int]
     finished: bool
 
 
@@ -76,10 +78,11 @@ class Frames:
 def training(session: Session) -> Training:
     """Return the losses of the finished runs, and of those that train on a machine that has this folder."""
     if session.show_results():
-        return Training([], finished=True)
+        return Training([], {}, finished=True)
     from whatwhere.comparison.folder import losses_so_far
 
-    return Training(losses_so_far(session.checkpoint.path), finished=False)
+    runs = losses_so_far(session.checkpoint.path)
+    return Training(runs, looks([*dict.fromkeys(run.scheme for run in runs)]), finished=False)
 
 
 @query("replay.frames")

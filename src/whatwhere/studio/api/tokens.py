@@ -205,7 +205,9 @@ def examples(session: Session) -> list[str]:
     tokens = [word for word in usual if word in vocabulary][:_MOST_EXAMPLES]
     if tokens or not session.tables:
         return tokens
-    return [f"#{n}" for n in session.table().ids[:_MOST_EXAMPLES].tolist()]  # finite rows
+    table = session.table()  # of finite rows; the first is often that of padding, of zeros
+    first = np.flatnonzero(table.weight[: 2 * _MOST_EXAMPLES].any(axis=1))
+    return [f"#{n}" for n in table.ids[first][:_MOST_EXAMPLES].tolist()]
 
 
 def usual_analogy(session: Session) -> list[str]:

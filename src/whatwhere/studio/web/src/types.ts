@@ -302,7 +302,7 @@ export interface TableFrames {
   norms: Tensor;
   line: DigitLine | null;
 }
-export interface Training { runs: LossesSoFar[]; finished: boolean }
+export interface Training { runs: LossesSoFar[]; looks: Record<string, number>; finished: boolean }
 
 /** whatwhere.studio.api.rotary */
 export interface PairRotations {

@@ -1,7 +1,7 @@
 /** Controls of a view, each of which shows and changes a setting of its address: a choice, a yes or no, a number. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useView } from "../hooks";
 import { formatNumber } from "../numbers";
 import type { Settings } from "../source";
@@ -132,16 +132,15 @@ export function valueAt(step: number, { base, steps, low, high, whole }: Scale):
   return Math.min(Math.max(rounded, low), high);
 }
 
-const NARROW = matchMedia("(max-width: 40rem)");
-
 /** Controls that a narrow screen folds away. */
 export function Folded({ title, children }: { title: string; children: ComponentChildren }) {
-  const [narrow, setNarrow] = useState(NARROW.matches);
+  const screen = useMemo(() => matchMedia("(max-width: 40rem)"), []);
+  const [narrow, setNarrow] = useState(screen.matches);
   useEffect(() => {
-    const follow = () => setNarrow(NARROW.matches);
-    NARROW.addEventListener("change", follow);
-    return () => NARROW.removeEventListener("change", follow);
-  }, []);
+    const follow = () => setNarrow(screen.matches);
+    screen.addEventListener("change", follow);
+    return () => screen.removeEventListener("change", follow);
+  }, [screen]);
   if (!narrow) return <>{children}</>;
   return (
     <details class="folded">

@@ -181,6 +181,8 @@ function Answering({ asked, runs, shown, text }: AnsweringProps) {
     chosen: one === shown,
     disabled: one.answer === null,
   }));
+  const { correct } = asked.answers;
+  const right = runs.filter((one) => judged(one, "yes", "no", "") === "yes").length;
   const usual: Column<Run>[] = [
     { title: "at usual positions", value: (one) => (one.usual ? probable(one.usual.top[0]!) : "–") },
     probability("of the correct answer there", (one) => one.usual?.correct_probability),
@@ -188,7 +190,16 @@ function Answering({ asked, runs, shown, text }: AnsweringProps) {
   return (
     <Figure
       title={title}
-      note="A bar is the probability of the answer. Choose a run: its attention is below."
+      note={
+        <>
+          {correct !== null && (
+            <b>
+              {right} of {runs.length} answer {correct}, which is correct.{" "}
+            </b>
+          )}
+          A bar is the probability of the answer. Choose a run: its attention is below.
+        </>
+      }
       svg={() => barsSvg(title, bars, 760)}
       rows={runs}
       columns={[

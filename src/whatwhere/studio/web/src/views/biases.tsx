@@ -215,6 +215,10 @@ function Ranges({ bias }: Props) {
       chosen: head === bias.head,
     };
   });
+  const [chosen, last] = [bias.head, bias.heads - 1].map((n) => `${bars[n]!.name}: ${bars[n]!.text}`) as [
+    string,
+    string,
+  ];
   const column = (name: string, { values }: Tensor): Column<number> => ({
     title: name,
     numeric: true,
@@ -224,7 +228,10 @@ function Ranges({ bias }: Props) {
   return (
     <Figure
       title={title}
-      note="By the bias alone: from there on every weight is below that share. The bars are logarithmic."
+      note={
+        `${chosen.replace("h", "H")}${chosen === last ? "" : `, ${last}`} tokens. By the bias alone: from there on every ` +
+        "weight is below that share. The bars are logarithmic."
+      }
       svg={() => barsSvg(title, bars)}
       rows={upTo(bias.heads)}
       columns={[

@@ -49,6 +49,7 @@ export function Positions() {
       <Answered query={shown} what="building the positions">
         {(answer) => (
           <>
+            <Near shown={answer} />
             <SchemeFacts of={answer} />
             {answer.rows < rows && (
               <p class="note">
@@ -74,6 +75,15 @@ export function Positions() {
       </Answered>
     </>
   );
+}
+
+/** How similar near and far positions are. */
+function Near({ shown }: Props) {
+  const by = vectorsOf(shown)?.by_distance.values;
+  if (!by) return null;
+  const at = [1, 8, by.length - 1].filter((distance, n, all) => distance < by.length && all.indexOf(distance) === n);
+  const said = at.map((distance) => `${fixed(by[distance]!, 2)} at distance ${whole(distance)}`);
+  return <p class="answer">The mean cosine of two positions is {said.join(", ")}.</p>;
 }
 
 function Compared({ shown }: { shown: PositionFindings }) {

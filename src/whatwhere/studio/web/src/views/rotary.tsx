@@ -57,7 +57,8 @@ function Unseen({ lab }: Props) {
   if (!of.length) return null;
   return (
     <p class="answer">
-      Trained with {trained} positions, at {whole(lab.claimed)} {of.join(" and ")} reach angles that training never did.
+      Trained with {trained} positions: at {whole(lab.claimed)} positions, {of.join(" and ")} reach angles that training
+      never did.
     </p>
   );
 }

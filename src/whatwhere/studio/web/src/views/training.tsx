@@ -8,7 +8,7 @@ import { LineFigure } from "../parts/figure";
 import { type Curve, look, strokeOf } from "../parts/plot";
 import { Waiting, Wrong } from "../parts/states";
 import { Table } from "../parts/table";
-import type { LossesSoFar } from "../types";
+import type { LossesSoFar, Training as Answer } from "../types";
 
 const EVERY = 1000;
 /** Seconds of training after which a rest can be estimated, and without news after which it may have ended. */
@@ -29,7 +29,7 @@ export function Training() {
     <>
       <Progress runs={answer.runs} />
       {answer.runs.some(({ losses }) => losses.length) ? (
-        <Losses runs={answer.runs} />
+        <Losses {...answer} />
       ) : (
         <Waiting what="waiting for the first losses" />
       )}
@@ -73,9 +73,8 @@ function duration(seconds: number): string {
   return seconds < 5400 ? `${whole(seconds / 60)} min` : `${fixed(seconds / 3600, 1)} h`;
 }
 
-function Losses({ runs }: { runs: LossesSoFar[] }) {
+function Losses({ runs, looks }: Answer) {
   const { log } = useView<{ log: boolean }>().settings;
-  const schemes = [...new Set(runs.map(({ scheme }) => scheme))];
   const seeds = [...new Set(runs.map(({ seed }) => seed))];
   const last = Math.max(...runs.map(({ steps }) => steps));
   const x = [...new Set([...runs.flatMap(({ losses }) => losses.map(([step]) => step)), last])].sort((a, b) => a - b);
@@ -83,7 +82,7 @@ function Losses({ runs }: { runs: LossesSoFar[] }) {
     .filter(({ losses }) => losses.length)
     .map(({ scheme, seed, losses }): Curve => {
       const known = new Map(losses.map(([step, loss]) => [step, loss]));
-      const number = schemes.indexOf(scheme);
+      const number = looks[scheme]!;
       // The color is that of the scheme in the results; the strokes differ with the seed.
       const strokes = Math.floor(number / 7) * seeds.length + seeds.indexOf(seed);
       return {
