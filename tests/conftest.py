@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from whatwhere.kernels.backend import Library
 
 run_time_types.install()
+gc.disable()  # until everything is imported and collected, a quarter of whose time it would take
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is ever downloaded
 
 
@@ -38,6 +39,13 @@ class _Examples:
 def pytest_configure(config: pytest.Config) -> None:
     """Register hooks for files outside of this folder too."""
     config.pluginmanager.register(_Examples())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no examples in the docstrings of tests, which have none."""
+    found = yield
+    return [each for each in found if type(each) is pytest.Module or not file_path.name.startswith("test_")]
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
@@ -67,6 +75,7 @@ def pytest_collection_finish() -> None:
     """Exempt a million objects of packages and tests from collections of garbage, which benchmarks ask for often."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
