@@ -84,12 +84,12 @@ def test_no_row_of_a_sound_table_is_far(rows: int, dim: int, power: float) -> No
 
 
 def test_gaps_as_wide_by_chance_are_as_rare_as_promised() -> None:
-    """Of norms that follow a power law, one table in a thousand has a row that far; here of 2,000 tables."""
+    """Of norms that follow a power law, one table in a thousand has a row that far; here of 1,000 tables."""
     g = np.random.default_rng(0)
     for rows in (5, 10, 100, 1000):
-        tables = [g.uniform(size=rows) ** 1.5 for _ in range(2000)]
-        assert sum(len(far_below(norms)) > 0 for norms in tables) <= 8  # of Poisson with mean 2: 0.02 %
-        assert sum(len(far_below(1 / norms)) > 0 for norms in tables) <= 8
+        tables = [g.uniform(size=rows) ** 1.5 for _ in range(1000)]
+        assert sum(len(far_below(norms)) > 0 for norms in tables) <= 6  # of Poisson with mean 1: 0.01 %
+        assert sum(len(far_below(1 / norms)) > 0 for norms in tables) <= 6
     assert far_below(np.append(1 + g.uniform(size=9), 1e-5)).tolist() == [9]
 
 
@@ -117,12 +117,6 @@ def test_a_row_that_is_everybodys_neighbor_is_a_hub() -> None:
     assert found[0][0] == 12
     assert found[0][1] > 10 * expected
     assert (queries, expected) == (1000, 10)
-
-
-def test_small_and_empty_tables() -> None:
-    assert diagnostics(np.ones((1, 4))).under_trained.size == 0
-    assert diagnostics(np.zeros((5, 4))).zero.tolist() == [0, 1, 2, 3, 4]
-    assert diagnostics(np.full((3, 2), np.nan)).non_finite.tolist() == [0, 1, 2]
 
 
 def area(score: np.ndarray, truth: np.ndarray) -> float:
@@ -205,11 +199,6 @@ def test_the_configuration_takes_precedence_and_unusual_spreads_have_no_rule() -
     strange = initial_scale(20 * table, np.arange(0), configured=0.02)
     assert (strange.rule, strange.expected_std, strange.under_trained, strange.rows) == (None, None, False, 300)
     assert strange.std == pytest.approx(float((20 * table).std(axis=0, ddof=1).mean()), rel=0.01)
-
-
-def test_one_row_and_equal_rows_do_not_break_it() -> None:
-    assert initial_scale(np.ones((1, 4)), np.arange(0)).std == 0
-    assert initial_scale(np.ones((9, 4)), np.arange(9)).rule is None
 
 
 def test_equal_rows_are_sought_in_little_memory() -> None:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from whatwhere.analysis.inspection import SECTIONS, Inspection, inspect
-from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.records import Missing, sealed, to_json
+from whatwhere.records import Missing, to_json
 from whatwhere.report.inspection import headline, sections
 
 ROWS = np.random.default_rng(0).standard_normal((300, 24)).astype(np.float32)
@@ -65,9 +63,7 @@ def test_suspicious_rows_are_listed_with_evidence(tmp_path: Path) -> None:
     assert [(row.id, row.why) for row in found.far.farthest[:1]] == [(15, "high norm")]
     assert found.far.farthest[1].why is None
     mean = np.delete(table, [7, 12, 13, 14, 15, *range(40, 60)], axis=0).mean(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(
-        [row.distance for row in found.far.examples], np.linalg.norm(table[14:16] - mean, axis=1)
-    )
+    assert [row.distance for row in found.far.examples] == pytest.approx(np.linalg.norm(table[14:16] - mean, axis=1))
     assert found.zero.ids.tolist() == [7]
     assert (found.duplicates.groups, found.duplicates.ids) == (1, ((8, 9, 11),))
     assert [row.id for row in found.duplicates.examples[0]] == [8, 9, 11]
@@ -103,22 +99,6 @@ def test_unusual_tables_are_reported(name: str, tmp_path: Path) -> None:
     assert [section.name for section in sections(result)] == list(SECTIONS)
 
 
-def test_wrong_inputs(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", ROWS)
-    with pytest.raises(SettingError, match="Sections are: sizes"):
-        inspect(tmp_path / "table.npy", ["norm"])
-    with pytest.raises(SettingError, match="sections are empty"):
-        inspect(tmp_path / "table.npy", [])
-    with pytest.raises(CheckpointError):
-        inspect(tmp_path / "none.npy")
-    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04")
-    with pytest.raises(CheckpointError, match="allow"):
-        inspect(tmp_path / "model.pt")
-    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 100)
-    with pytest.raises((CheckpointError, TokenError)):
-        inspect(tmp_path / "broken.safetensors")
-
-
 CONFIG = {
     "model_type": "llama", "vocab_size": len(ROWS), "hidden_size": ROWS.shape[1], "num_hidden_layers": 1,
     "num_attention_heads": 4,
@@ -134,11 +114,7 @@ def llama(folder: Path, **changed: Any) -> Path:
 @pytest.mark.parametrize(
     ("changed", "words", "said"),
     [
-        (
-            {"num_key_value_heads": 3},
-            "the configuration is not understood: 4 query heads cannot share 3 key heads evenly",
-            "evenly.",
-        ),
+        ({"num_key_value_heads": 3}, "is not understood: 4 query heads cannot share 3 key heads evenly", "evenly."),
         ({"rope_thetta": 1e4}, "Did you mean 'rope_theta'? If", "Did you mean 'rope_theta'? If"),
         ({"rope_scaling": {"rope_type": "yarnn", "factor": 2.0}}, "(did you mean 'yarn'?)", "(did you mean 'yarn'?)."),
     ],
@@ -173,30 +149,6 @@ def test_samples_are_seeded(tmp_path: Path) -> None:
     assert (one.sampled, one.rows) == (True, 16_384)
 
 
-LIGHT = """
-import sys
-from whatwhere.analysis.inspection import inspect
-from whatwhere.report.inspection import sections
-sections(inspect(sys.argv[1], sys.argv[2].split()))
-print(*{"torch", "matplotlib", "transformers"} & set(sys.modules))
-"""
-
-
-def imported(path: Path, names: str = " ".join(SECTIONS)) -> str:
-    command: list[Any] = [sys.executable, "-c", LIGHT, path, names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_token_tables_of_files_and_models_need_no_torch(tmp_path: Path) -> None:
-    np.save(tmp_path / "table.npy", ROWS)
-    assert imported(tmp_path / "table.npy") == ""
-    save_file({"wte.weight": ROWS, "wpe.weight": ROWS[:50]}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": 300, "n_embd": 24}))
-    assert imported(tmp_path, "sizes norms spectrum diagnostics positions") == ""
-
-
 def text(result: Inspection, name: str) -> str:
     (section,) = (section for section in sections(result) if section.name == name)
     return " ".join(part for part in section.parts if isinstance(part, str))
@@ -221,12 +173,8 @@ def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
     result = inspect(tmp_path / "table.npy")
     said, under_trained = text(result, "diagnostics"), result.diagnostics.under_trained
     assert under_trained.decisive
-    assert (
-        f"no cosine to the mean of the 10 rows of lowest norm is above {under_trained.highest:.2f}, and suspicious is "
-        f"above {under_trained.threshold:.2f}"
-    ) in said
+    assert f"is above {under_trained.highest:.2f}, and suspicious is above {under_trained.threshold:.2f}" in said
     assert "Rows that keep their random initialization share no direction" in said
-    assert "one in a thousand sound tables has, 100 rows far from the others by norm" in said
     assert headline(result).endswith("100 rows far from the others")
     assert result.diagnostics.far.median_norm == pytest.approx(np.median(np.linalg.norm(rows, axis=1)))
     assert result.diagnostics.far.lowest[0].norm == pytest.approx(np.linalg.norm(rows, axis=1).min())
@@ -276,25 +224,3 @@ def test_a_model_without_positional_encoding_is_reported_as_such(
     monkeypatch.setattr(Checkpoint, "description", without)
     result = inspect(tmp_path, ["positions"])
     assert result.positions.missing == "this model has no positional encoding: every position is treated alike"
-
-
-def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
-    """A folder holds many runs: what one run's tokens weigh against another's positions means nothing."""
-    g = np.random.default_rng(0)
-    (tmp_path / "models").mkdir()
-    for run, has_positions in (("none-0", False), ("learned-0", True)):
-        tensors = {"input.tokens.weight": g.standard_normal((20, 8)).astype(np.float32)}
-        if has_positions:
-            tensors["input.where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
-        save_file(tensors, tmp_path / "models" / f"{run}.safetensors")
-    runs = {run: {"file": f"models/{run}.safetensors"} for run in ("none-0", "learned-0")}
-    results = {"format": "whatwhere-results", "version": 4}
-    (tmp_path / "results.json").write_text(json.dumps(sealed(results | {"runs": [*runs.values()]})))
-    with pytest.raises(SettingError, match="Name one, as in --run none-0"):
-        inspect(tmp_path)
-    for run, paired in (("none-0", False), ("learned-0", True)):
-        result = inspect(tmp_path, run=run)
-        assert isinstance(result.variance, Missing) != paired
-        assert isinstance(result.positions, Missing) != paired
-        if paired:
-            assert result.positions.tensor == "input.where.input.weight"

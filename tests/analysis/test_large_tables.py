@@ -20,10 +20,9 @@ from whatwhere.analysis.subject import Subject
 from whatwhere.analysis.token_map import make_map
 from whatwhere.analysis.token_neighbors import neighbors
 from whatwhere.errors import SettingError
-from whatwhere.large_arrays import new_array, row_blocks, selected_rows
-from whatwhere.long_work import reports_to
+from whatwhere.large_arrays import new_array
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.lookup import read_rows, read_table
+from whatwhere.models.checkpoint.lookup import read_table
 from whatwhere.surgery import repair_checkpoint
 
 from ..running import json_of
@@ -43,12 +42,6 @@ def _table(path: Path, dtype: torch.dtype, seed: int = 0) -> Path:
     rows[50], rows[60:64], rows[70] = 0.0, rows[5], torch.inf
     save_file({"embed_tokens.weight": rows.to(dtype)}, path)
     return path
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_arrays, "SCRATCH_FROM", 1)
-    monkeypatch.setattr(large_arrays, "_NUMBERS", 24 * 7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -72,20 +65,6 @@ def test_every_command_prints_the_same_numbers(
     assert [json_of(*command) for command in commands] == expected
     assert Path(picture).read_text() == points
     assert (tmp_path / "repaired.safetensors").read_bytes() == repaired
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_rows_are_read_by_blocks_and_reported(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(_table(tmp_path / "a.safetensors", torch.bfloat16))
-    seen: list[str] = []
-    token = reports_to.set(lambda work: seen.append(work.amount))
-    try:
-        table = read_rows(checkpoint, "embed_tokens.weight")
-    finally:
-        reports_to.reset(token)
-    assert _in_scratch(table)
-    assert np.array_equal(table, checkpoint.array("embed_tokens.weight"))
-    assert seen == [f"{min(7 * n, 900)} of 900 rows" for n in range(1, 130)]
 
 
 def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,12 +134,6 @@ def test_an_array_with_room_neither_in_a_file_nor_in_memory_is_refused(
     new_array((3000, 2000), np.float32)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux states it")
-def test_the_memory_that_is_available_is_more_than_none_and_less_than_all() -> None:
-    available = large_arrays._available_memory()
-    assert 0 < available < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def test_a_command_without_room_prints_one_note(tmp_path: Path) -> None:
     path = _table(tmp_path / "a.safetensors", torch.float32)
     program = "import resource, sys; sys.dont_write_bytecode = True  # Python 3.11 keeps what it wrote the half of\n"
@@ -177,11 +150,3 @@ def test_a_command_without_room_prints_one_note(tmp_path: Path) -> None:
     assert first.startswith("whatwhere: A table needs 0.00 GB in a scratch file, but in ")
     assert first.endswith(f"in {tmp_path}: File too large. It takes memory.")
     assert second.startswith("Set TMPDIR to a folder on a disk with room")
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_selected_rows() -> None:
-    table = np.arange(40.0).reshape(20, 2)
-    assert selected_rows(table, np.arange(20)) is table
-    assert selected_rows(table, np.array([9, 2, 2])).tolist() == table[[9, 2, 2]].tolist()
-    assert [(part.start, part.stop) for part in row_blocks(0, 3)] == []

@@ -188,15 +188,6 @@ def test_layers_of_different_rotations(tmp_path: Path) -> None:
     assert np.allclose(between.cosine, expected, atol=1e-5)
 
 
-def test_the_first_two_rows_of_opt_are_no_positions(tmp_path: Path) -> None:
-    made = model_of(config_of("opt"))
-    made.save_pretrained(tmp_path)
-    positions = inspect(tmp_path, ["positions"]).positions
-    table = made.model.decoder.embed_positions.weight.detach()
-    assert (positions.offset, positions.positions) == (2, len(table) - 2)
-    assert np.allclose(positions.norms, table[2:].norm(dim=1), rtol=1e-5)
-
-
 # A model that people use
 
 

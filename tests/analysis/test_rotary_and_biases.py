@@ -10,7 +10,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from whatwhere import ALiBi, Rotary
 from whatwhere.analysis.biases import effective_range
-from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
+from whatwhere.analysis.rotary import rotary_spectrum
 from whatwhere.where.scaling import Llama3
 
 LLAMA3: dict[str, Any] = {
@@ -54,27 +54,6 @@ def test_a_factor_that_compensates_the_length_has_no_new_angles() -> None:
     assert result.partial.any()
     assert not result.unseen.any()
     assert np.array_equal(rotary_spectrum(plain, plain, 2048, 8192).unseen, result.partial)
-
-
-def test_pairs_that_never_rotate() -> None:
-    result = rotary_spectrum(np.array([1.0, 0.0]), np.array([1.0, 0.5]), 100)
-    assert result.constant.tolist() == [False, True]
-    assert result.wavelengths[1] == result.slowdown[1] == np.inf
-    assert result.rotations_claimed[1] == 0
-    assert rotary_spectrum(np.zeros(1), np.zeros(1), 10).slowdown[0] == 1
-
-
-def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
-    one, other = Rotary(128, 500_000.0, scaling=Llama3()), Rotary(128, 500_000.0)
-    distances = [0, 1, 1000, 8192, 60_000]
-    x = torch.ones(1, 1, len(distances), 128, dtype=torch.float64)
-    positions = torch.tensor(distances)
-    rotated = [rope(x, x, positions)[0][0, 0].double() for rope in (one, other)]
-    expected = torch.nn.functional.cosine_similarity(*rotated, dim=-1).numpy()
-    result = rotary_agreement(theirs(LLAMA3), unscaled(), distances)
-    assert np.allclose(result, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
-    ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
-    assert np.allclose(rotary_agreement(*ours, distances), expected, atol=1e-6)
 
 
 # The effective range of biases

@@ -163,14 +163,6 @@ def test_expectations_are_those_of_a_uniform_hash() -> None:
     assert np.mean(sharing) == pytest.approx(expected_sharing(40, 50), abs=0.4)
 
 
-def test_a_poor_hash_is_far_from_uniform() -> None:
-    """With an even multiplier and a power of two as size, most rows are never read."""
-    table = ww.HashedNGramEmbedding(xor_hashes((64, 64), [[1024]]), 4, padding_id=0, device="meta")
-    ids = torch.randint(0, VOCABULARY, (5_000,), generator=torch.Generator().manual_seed(1)).tolist()
-    [found] = ngram_occupancy(table, [ids]).hashes
-    assert found.occupied <= 16 < 900 < found.expected_occupied
-
-
 def test_a_long_text_is_cut_and_an_empty_one_refused() -> None:
     counted = ngram_occupancy(embedding([[31]]), [[1, 2], [3, 4, 5], [6]], max_tokens=4)
     assert (counted.documents, counted.tokens, counted.left_out) == (2, 4, True)

@@ -3,24 +3,12 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis.table_difference import align, movement, overlap, procrustes, token_keys
-from whatwhere.large_arrays import sample_rows
+from whatwhere.analysis.table_difference import movement, overlap, token_keys
 
 
 @pytest.fixture
 def table() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((300, 12)).astype(np.float32)
-
-
-def test_alignment_by_key() -> None:
-    first, second = ["a", "b", "", "c", "b", ""], ["", "c", "d", "b", "d"]
-    result = align(first, second)
-    assert {(first[a], second[b]) for a, b in zip(result.first, result.second, strict=True)} == {("b", "b"), ("c", "c")}
-    assert result.first.tolist() == [1, 3]
-    assert [first[row] for row in result.removed] == ["a"]
-    assert [second[row] for row in result.new] == ["d"]
-    none = align(["a"], ["b"])
-    assert (len(none.first), none.removed.tolist(), none.new.tolist()) == (0, [0], [0])
 
 
 @pytest.mark.parametrize(
@@ -42,50 +30,11 @@ def test_tokens_of_the_same_marker_are_matched_literally() -> None:
     assert token_keys(first, ["Ġthe"])[0] is first
 
 
-def test_movement_is_what_was_done(table: np.ndarray) -> None:
-    other = table.copy()
-    other[5] *= 3
-    other[6] = -table[6]
-    other[7] = 0
-    result = movement(table, other)
-    typical = np.median(np.linalg.norm(table.astype(np.float64), axis=1))
-    length = np.linalg.norm(table.astype(np.float64), axis=1)
-    assert np.flatnonzero(~result.equal).tolist() == [5, 6, 7]
-    assert result.cosine[[4, 5, 6, 7]] == pytest.approx([1, 1, -1, np.nan], nan_ok=True)
-    assert result.norm_ratio[[4, 5, 6, 7]] == pytest.approx([1, 3, 1, 0])
-    assert result.distance[[4, 5, 6, 7]] == pytest.approx(np.array([0, 2, 2, 1]) * length[[4, 5, 6, 7]] / typical)
-    wrong = (table - other).astype(np.float64)
-    assert result.relative_error == pytest.approx(np.linalg.norm(wrong) / np.linalg.norm(table), rel=1e-6)
-
-
 def test_rows_of_zeros_that_stay_have_not_moved() -> None:
     result = movement(np.zeros((3, 2)), np.zeros((3, 2)))
     assert result.cosine.tolist() == [1, 1, 1]
     assert np.isnan(result.norm_ratio).all()
     assert np.isnan(result.relative_error)
-
-
-def test_a_rotation_is_recovered(table: np.ndarray) -> None:
-    rng = np.random.default_rng(1)
-    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    rotated = (table @ rotation + 0.05 * rng.standard_normal(table.shape)).astype(np.float32)
-    found, rest, fitted = procrustes(table, rotated)
-    assert np.allclose(found @ found.T, np.eye(12), atol=1e-12)
-    assert np.abs(found - rotation).max() < 0.05
-    assert np.median(movement(table, rotated).cosine) < 0.5
-    assert np.median(np.delete(rest.cosine, fitted)) > 0.99
-    assert len(fitted) == len(table) // 2
-
-
-def test_no_rotation_is_better(table: np.ndarray) -> None:
-    other = np.random.default_rng(1).standard_normal(table.shape)
-    rotation, _, rows = procrustes(table, other)
-    best = np.linalg.norm(table[rows] @ rotation - other[rows])
-    for seed in range(50):
-        step = np.random.default_rng(seed).standard_normal((12, 12)) * 0.02
-        near = rotation @ np.linalg.qr(np.eye(12) + step - step.T)[0]
-        near *= np.sign(np.diag(near.T @ rotation))
-        assert np.linalg.norm(table[rows] @ near - other[rows]) >= best
 
 
 def test_overlap_by_brute_force(table: np.ndarray) -> None:
@@ -108,11 +57,3 @@ def test_overlap_of_few_rows_and_by_distance(table: np.ndarray) -> None:
     assert overlap(table[:3], table[:3], k=50).k == 2
     line = np.array([[1.0, 0], [1, 0.1], [1, 0.2], [1, 5]])
     assert overlap(line, np.array([[0.0], [1.0], [1.9], [9.0]]), k=1, metric="euclidean").kept.tolist() == [1, 1, 1, 1]
-
-
-def test_rows_are_sampled_without_replacement_and_by_seed() -> None:
-    result = sample_rows(1000, 100, seed=1)
-    assert len(set(result.tolist())) == 100
-    assert (np.diff(result) > 0).all()
-    assert np.array_equal(result, sample_rows(1000, 100, seed=1))
-    assert not np.array_equal(result, sample_rows(1000, 100, seed=2))

@@ -8,7 +8,7 @@ import pytest
 
 from whatwhere.analysis import pca
 from whatwhere.analysis.pca import principal_components
-from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_kept, parse_groups
+from whatwhere.analysis.token_map import group_neighbors, make_map, parse_groups
 from whatwhere.errors import MissingExtra
 
 
@@ -38,15 +38,6 @@ def test_a_map_by_principal_components(table: np.ndarray) -> None:
     assert (result.kept.k, result.kept.queries, result.kept.chance) == (7, 400, 7 / 399)
 
 
-def test_neighbors_of_a_sample(table: np.ndarray) -> None:
-    coordinates = table[:, :2]
-    neighbors = neighbors_kept(table, coordinates, 5, queries=100, seed=4)
-    whole = kept(table, coordinates, 5)
-    assert (neighbors.k, neighbors.queries) == (5, 100)
-    assert neighbors.share == pytest.approx(whole, abs=0.1)
-    assert neighbors_kept(table, coordinates, 5).share == pytest.approx(whole)
-
-
 @pytest.mark.parametrize("wide", [1000, 20])
 def test_large_tables_use_their_covariance(table: np.ndarray, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = principal_components(table, 3)
@@ -67,13 +58,6 @@ def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPa
     assert abs(result.axes[0] @ whole) > 0.97
     assert np.array_equal(result.axes, principal_components(table, 2).axes)
     assert not np.array_equal(result.axes, principal_components(table, 2, seed=1).axes)
-
-
-def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).integers(-30, 30, (200, 6)) * np.array([1.0, 1, 1, 1, 3, 9])
-    whole = principal_components(rows)
-    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
-    assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -125,11 +109,6 @@ def test_how_a_set_is_written() -> None:
 
 
 # Principal components
-
-
-def test_float32_tables_are_computed_in_float64(table: np.ndarray) -> None:
-    single = table.astype(np.float32)
-    assert np.array_equal(principal_components(single).axes, principal_components(single.astype(np.float64)).axes)
 
 
 def test_the_order_and_the_sign_of_the_rows_do_not_change_the_picture(table: np.ndarray) -> None:

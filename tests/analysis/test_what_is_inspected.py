@@ -95,7 +95,8 @@ def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:
     norms = np.linalg.norm(stored["input.where.input.weight"], axis=1)
     assert found["positions"]["median_norm"] == pytest.approx(float(np.median(norms)), rel=1e-5)
     assert "Name one, as in --run" in error_of("inspect", results)
-    rotary = ww.inspect(results, ["positions", "rotary"], run="rotary+alibi-0")
+    rotary = ww.inspect(results, ["positions", "rotary", "biases"], run="rotary+alibi-0")
+    assert [group.scheme for group in rotary.biases.groups] == ["ALiBi"]
     assert "positions enter its attention, by ALiBi and Rotary" in str(rotary.positions)
     assert "this one's scheme is rotary+alibi" in str(rotary.rotary)
 
@@ -105,9 +106,8 @@ def test_a_run_has_as_many_parameters_as_it_learned(tmp_path: Path, changed: dic
     """Its file also holds the table before training and at other steps, and a copy of a table under the usual name."""
     small: dict[str, Any] = {"dim": 8, "heads": 2, "layers": 1, "test_sequences": 10}
     out = tmp_path / "results"
-    results = compare(
-        ["learned"], seeds=1, steps=5, lengths=[8], out=out, progress=False, workers=1, **small, **changed
-    )
+    small |= {"progress": False, "workers": 1, **changed}
+    results = compare(["learned"], seeds=1, steps=5, lengths=[8], out=out, **small)
     expected = results.runs[0].parameters
     names = load_file(out / "models" / "learned-0.safetensors")
     assert {name.partition("@")[2] for name in names} == {"", "0", "20"}
