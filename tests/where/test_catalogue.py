@@ -132,6 +132,21 @@ def test_sources_are_bibtex_under_keys_of_their_own():
     assert all(entry.count("{") == entry.count("}") and entry.isascii() for entry in entries)
 
 
+def test_sources_name_all_authors_where_they_are_known():
+    """Of Llama 3 there are hundreds; of CARoPE they are not known for certain."""
+    authors = {row.name: re.search("author = {(.*)},", row.bibtex)[1] for row in ROWS}
+    assert {name for name, names in authors.items() if "and others" in names} == {"rotary-llama3", "carope"}
+    assert authors["alibi"] == "Ofir Press and Noah A. Smith and Mike Lewis"
+    assert authors["rotary-ntk"] == "{bloc97}"  # whose rule YaRN's paper describes
+    for row in ROWS:
+        first, et_al, _ = row.paper.split(",")[0].partition(" et al.")
+        names = authors[row.name].split(" and ")
+        if et_al:
+            assert len(names) > 1
+            assert len(set(names)) == len(names)
+            assert names[0].endswith(first)
+
+
 def test_names_are_keys_lengths_are_words_and_nothing_can_be_changed():
     assert all(name == row.name for name, row in ww.catalogue.items())
     assert {row.length for row in ROWS} == {"any", "max_length", "33,994"}

@@ -170,7 +170,7 @@ attend(OfElement(lambda *slots: None), q(3)) ->
     SettingError: the function of a bias returned a NoneType, but needs a tensor
 attend(OfElement(None), q(3)) ->
     SettingError: OfElement.bind returned a NoneType, but needs a function element(batch, head, query_slot, key_slot)
-OfElement(None)(3) -> SettingError: OfElement.bind returned a NoneType, but needs a function element
+OfElement(None)(3) -> SettingError: the bind of a bias returned a NoneType, but needs a function element
 Where(OfTokens()).at(3).input(torch.ones(1, 3, 8)) -> SettingError: OfTokens.forward returned a NoneType
 attend(Rotary(8), q(3).numpy(), mapped=True) -> SettingError: q is of type ndarray … Pass torch.from_numpy(q)
 attend(None, q(3).numpy()) -> SettingError: q is of type ndarray

@@ -117,9 +117,7 @@ class ScoreBias(OfHeads, ABC):
         self._require_no_content()
         self.require_direction(causal)
         at_queries, at_keys = of_queries_and_keys(positions, keys, device_of(self))
-        element = require_returned(
-            f"{type(self).__name__}.bind", self.bind(at_queries, at_keys, causal=causal), ELEMENT
-        )
+        element = self.bind(at_queries, at_keys, causal=causal)
         rows = common_batch(at_queries, at_keys)
         table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
         table = as_finite(table, dtype or table.dtype)
@@ -210,7 +208,8 @@ def tabulate(
 ) -> Shaped[Tensor, "batch heads queries keys"]:
     """Evaluate a function of elements at every (batch, head, query, key)."""
     b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
-    table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
+    of = require_returned("the bind of a bias", element, ELEMENT)
+    table = of(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
     return require_returned("the function of a bias", table).expand(batch, heads, queries, keys)
 
 

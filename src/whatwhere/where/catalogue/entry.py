@@ -1,8 +1,10 @@
 """One entry of the catalogue: the facts of a scheme, and how to build it."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from whatwhere.errors import ShapeError
@@ -13,6 +15,8 @@ from whatwhere.where.score_bias import ScoreBias
 Door = Literal["input", "query_key", "score"]
 _ANY = 1_000_000
 """Positions up to which schemes that are defined everywhere are tested."""
+AUTHORS: Mapping[str, str] = json.loads(Path(__file__).with_name("authors.json").read_text("utf-8"))
+"""All authors of a paper, where they are known for certain, by its number at arXiv."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +89,12 @@ class Scheme(SchemeFacts):
     @property
     def bibtex(self) -> str:
         """The source as an entry of BibTeX, under the name of its first author and the year."""
-        author, title = self.paper.split(", ", 1)
+        (author, title), arxiv = self.paper.split(", ", 1), self.url.partition("arxiv.org/abs/")[2]
         key = f"{''.join(c for c in author.removesuffix(' et al.').lower() if c.isalnum())}-{self.year}"
         # A single name in lower case, or of several words, is an organization or an alias, never given and family name.
-        names = author.replace(" et al.", " and others") if " et al." in author else f"{{{author}}}"
+        names = AUTHORS.get(arxiv, author.replace(" et al.", " and others")) if " et al." in author else f"{{{author}}}"
         lines = [f"author = {{{names}}}", f"title = {{{{{title}}}}}", f"year = {{{self.year}}}"]
-        if arxiv := self.url.partition("arxiv.org/abs/")[2]:
-            lines += [f"eprint = {{{arxiv}}}", "archivePrefix = {arXiv}"]
+        lines += [f"eprint = {{{arxiv}}}", "archivePrefix = {arXiv}"] if arxiv else []
         return "@misc{" + ",\n  ".join([key, *lines, f"url = {{{self.url}}}"]) + ",\n}"
 
 
@@ -137,9 +140,7 @@ class Builder:
         """Return a Where with the scheme at its door."""
         sizes = Sizes(dim, num_heads, max_length)
         floats = _float_options(self.make)
-        typed = {
-            name: float(value) if name in floats and type(value) is int else value for name, value in options.items()
-        }
+        typed = {key: float(x) if key in floats and type(x) is int else x for key, x in options.items()}
         scheme = self.make(*(getattr(sizes, name) for name in self.sizes), **{**self.defaults(sizes), **typed})
         if isinstance(scheme, InputEncoding):
             return Where(input=scheme)
