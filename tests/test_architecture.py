@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,10 @@ def test_packages_keep_to_their_lines(package: str) -> None:
     assert files <= most_files
 
 
+def test_the_table_of_lines_lists_what_is_there() -> None:
+    assert all(size(package)[1] for package in limits())
+
+
 def described() -> list[str]:
     """Return the folders of the tree in ARCHITECTURE.md, below src/whatwhere."""
     block = re.search(r"```text\nsrc/whatwhere/\n(.*?)```", ARCHITECTURE, re.DOTALL)
@@ -176,6 +181,10 @@ def test_every_folder_is_in_the_tree() -> None:
     assert sorted(described()) == sorted(folders)
 
 
+def test_the_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 150
+
+
 def definitions(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.AST]]:
     """Yield the public functions, classes and methods, without what is defined inside functions."""
     for node in tree.body:
@@ -195,3 +204,90 @@ def test_public_definitions_have_docstrings(name: str) -> None:
     tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
     silent = [n for n, node in definitions(tree, name) if ast.get_docstring(node) is None]
     assert not silent
+
+
+def dataclasses_of(trees: dict[str, ast.Module]) -> dict[str, tuple[list[str], set[str]]]:
+    """Return the public dataclasses of modules with their fields and the names of their bases, both with inherited."""
+    written: dict[str, tuple[list[str], list[str]]] = {}
+    for module, tree in trees.items():
+        for node in tree.body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if any("dataclass" in ast.unparse(mark) for mark in node.decorator_list):
+                lines = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
+                own = [line.id for line in lines if isinstance(line, ast.Name)]
+                bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
+                written[f"{module}.{node.name}"] = (own, bases)
+
+    def inherited(name: str) -> tuple[list[str], set[str]]:
+        own, bases = written[name]
+        above = {other for base in bases for other in written if other.endswith(f".{base}") and other != name}
+        parts = [inherited(other) for other in above]
+        return [field for part in parts for field in part[0]] + own, above.union(*(part[1] for part in parts))
+
+    return {name: inherited(name) for name in written}
+
+
+def told_twice(trees: dict[str, ast.Module]) -> set[tuple[str, str]]:
+    """Return the pairs of dataclasses of two packages that describe the same thing, by their fields.
+
+    Such are two with equal fields; two of which one has three quarters of the other's, at least four; and two of one
+    name that share half of them. A class and its base are not a pair, nor are two whose bases are one already.
+    """
+    known = dataclasses_of(trees)
+    pairs = set()
+    for one, other in combinations(sorted(known), 2):
+        (first, above), (second, beyond) = known[one], known[other]
+        if one.split(".")[0] == other.split(".")[0] or above & {other, *beyond} or one in beyond:
+            continue
+        common, fewer = len({*first} & {*second}), min(len({*first}), len({*second}))
+        same_name = one.rpartition(".")[2] == other.rpartition(".")[2]
+        if (
+            ({*first} == {*second} and common >= 2)
+            or (common >= 4 and common >= 0.75 * fewer)
+            or (same_name and 0 < fewer <= 2 * common)
+        ):
+            pairs.add((one, other))
+    bases = {name: {name, *known[name][1]} for name in known}
+    return {
+        (one, other)
+        for one, other in pairs
+        if not any((a, b) in pairs for a in bases[one] for b in bases[other] if (a, b) != (one, other))
+    }
+
+
+SUMMARY = "a view's answer, in which this is one part of a picture"
+STORED = "written to a file of results, which keeps its format"
+ALLOWED: dict[tuple[str, str], str] = {
+    ("analysis.checkpoint_difference.ComparedTable", "studio.api.TableHeader"): SUMMARY,
+    ("analysis.position_similarity.Fingerprint", "comparison.results.Fingerprint"): STORED,
+    ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
+    ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
+}
+"""Pairs that may stay alike, and why; a pair that is merged leaves the list."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("class Hubs:\n rows: int\n queries: int", "class HubRows:\n queries: int\n rows: int", True),
+        (
+            "class Norm:\n a: int\n b: int\n c: int\n d: int",
+            "class Row:\n a: int\n b: int\n c: int\n d: int\n e: int",
+            True,
+        ),
+        ("class Norm:\n a: int\n b: int", "class Norm:\n a: int\n c: int", True),
+        ("class Norm:\n a: int\n b: int", "class Norm:\n c: int\n d: int", False),
+        ("class Norm:\n a: int\n b: int\n c: int\n d: int", "class Row:\n a: int\n b: int\n e: int\n f: int", False),
+        ("class Norm:\n a: int\n b: int", "class Row(Norm):\n c: int", False),
+    ],
+)
+def test_a_thing_that_is_described_twice_is_detected(first: str, second: str, same: bool) -> None:
+    trees = {name: ast.parse(f"@dataclass\n{text}") for name, text in (("one.a", first), ("other.b", second))}
+    assert bool(told_twice(trees)) == same
+
+
+def test_each_thing_has_one_type() -> None:
+    found = told_twice({name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()})
+    assert not sorted(found - ALLOWED.keys()), "two packages describe the same thing: use one type"
+    assert not sorted(ALLOWED.keys() - found), "these are no longer alike: take them off the list"
