@@ -51,32 +51,6 @@ def take(embedding: nn.Module, optimizer: RowAdamW, ids: Tensor, clip: bool = Fa
     optimizer.zero_grad()
 
 
-def count_step(embedding: nn.Module, optimizer: RowAdamW, ids: Tensor, **how: Any) -> Count:
-    """Count a step that is not the first one."""
-    for batch in batches(3):
-        take(embedding, optimizer, batch, **how)
-    own = optimizer._tables[embedding.weight]
-    assert own.moments is not None
-    upstream = torch.ones(*ids.shape, DIM, dtype=embedding.weight.dtype)
-    with counted(own.moments.flag, optimizer.state[embedding.weight]["step"]) as count:
-        rows = embedding(ids)
-        rows.backward(upstream)
-        optimizer.step()
-        optimizer.zero_grad()
-    return count
-
-
-@pytest.mark.parametrize("kind", ["TokenEmbedding", "nn.Embedding", "sixteen bits", "padding"])
-def test_a_step_of_row_adamw_is_six_launches_and_no_wait(kind, rehearsed):
-    options = {"padding": {"padding_idx": 3}}.get(kind, {})
-    embedding = table(torch.bfloat16 if kind == "sixteen bits" else torch.float32, **options)
-    if kind == "nn.Embedding":
-        embedding = nn.Embedding.from_pretrained(embedding.weight.detach(), freeze=False)
-    count = count_step(embedding, RowAdamW(embedding, **SETTINGS), torch.tensor([[1, 3, 1], [7, 19, 3]]))
-    assert not count.waits
-    assert count.launches == ["sort", "copy_", "_catch_up", "embedding", "_sum_by_row", "_update"]
-
-
 @pytest.mark.parametrize("what", ["clipped", "accumulated", "some rows", "float64"])
 def test_no_step_waits(what, rehearsed):
     """But for a table of float64, which has no kernels: that shows that waits are noted."""
@@ -149,21 +123,6 @@ def on_meta(run: Any, monkeypatch: pytest.MonkeyPatch) -> Count:
     with torch.no_grad(), counted() as count:
         run()
     return count
-
-
-@pytest.mark.parametrize("tokens", [8, 1024])
-@pytest.mark.parametrize("scheme", ["none", "sinusoidal", "learned"])
-def test_an_input_layer_that_is_bound_is_one_launch(scheme, tokens, monkeypatch):
-    """But for few vectors, where PyTorch's operations, a lookup of each table, a product and a sum, cost less."""
-    dim = 4096
-    added = {"none": None, "sinusoidal": ww.Sinusoidal(dim), "learned": ww.Learned(dim, tokens, device="meta")}[scheme]
-    layer = ww.InputLayer(ROWS, dim, added, scale="sqrt_dim", device="meta")
-    ids = torch.zeros(8, tokens, dtype=torch.int64, device="meta")
-    here = layer.where.at(ww.positions(tokens, device="meta"))
-    layer(ids, here)  # binds what is bound when it is first used
-    count = on_meta(lambda: layer(ids, here), monkeypatch)
-    assert not count.waits
-    assert count.launches == ["_embed"] if tokens > 8 else len(count.launches) <= 4
 
 
 LAYERS = 3

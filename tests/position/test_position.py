@@ -60,10 +60,8 @@ positions(0) -> index=[[[]]], tokens=0
 positions(2, start=torch.tensor([3, 0, 9], dtype=torch.int32)) ->
     index=[[[3, 4], [0, 1], [9, 10]]], batch=3, run=True, max_length=11
 positions(3, start=2**63 - 4)[2:] -> index=[[[2**63 - 2]]]
-positions(100)[:7] -> max_length=7
 positions(100)[7:9] -> max_length=9
 positions(6)[::2] -> index=[[[0, 2, 4]]], run=False
-positions(6)[2:] -> run=True
 positions(3).append(positions(2, start=3)) -> index=[[[0, 1, 2, 3, 4]]], run=True, max_length=5, segment=None
 positions(3).append(positions(1, start=7)) -> run=False
 positions(2).append(torch.tensor([[2], [5]])) -> index=[[[0, 1, 2], [0, 1, 5]]]
@@ -83,22 +81,16 @@ Positions.from_position_ids(torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2
 Positions.grid(2, 3) -> index=[[[0, 0, 0, 1, 1, 1]], [[0, 1, 2, 0, 1, 2]]], order=[[0, 1, 2, 3, 4, 5]]
 Positions.grid(2, 3, 4) -> axes=3, max_length=4, run=True
 Positions.packed([2, 1], device='meta') -> device='meta', run=False, max_length=2
-Positions.packed([2, 1]).to('meta') -> device='meta', run=False, max_length=2
 Positions.grid(2, 2, device='meta') -> device='meta'
 positions(2, start=torch.zeros(2, dtype=torch.int64, device='meta')) -> device='meta'
 positions(np.uint8(3), start=np.int32(2)) -> index=[[[2, 3, 4]]], max_length=5
-positions(torch.tensor(3), start=np.uint64(2)) -> index=[[[2, 3, 4]]], max_length=5
 positions(3, start=torch.tensor([5, 0])).append(2) -> index=[[[5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]], run=True
 positions(3, start=torch.tensor([5, 0])).next(2) -> run=True, segment=None, max_length=10
 Positions.grid(np.int64(2), torch.tensor(3)) -> index=[[[0, 0, 0, 1, 1, 1]], [[0, 1, 2, 0, 1, 2]]]
 Positions.packed(np.array([3, 2], dtype=np.uint16)) -> index=[[[0, 1, 2, 0, 1]]], max_length=3
-Positions.packed((np.int64(3), 2)) -> segment=[[0, 0, 0, 1, 1]], max_length=3
-Positions.packed(range(3, 1, -1)) -> segment=[[0, 0, 0, 1, 1]]
-Positions.packed(torch.tensor([3, 2])) -> segment=[[0, 0, 0, 1, 1]]
 as_positions(np.int64(3)) -> index=[[[0, 1, 2]]], run=True
 as_positions(3, 'meta') -> device='meta'
 as_positions(torch.arange(3)) -> index=[[[0, 1, 2]]]
-as_positions(torch.zeros(2, 1).int()) -> axes=1, batch=2
 as_positions(torch.zeros(3, 2, 1).long()) -> axes=3, batch=2
 """
 

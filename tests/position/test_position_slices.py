@@ -3,16 +3,13 @@
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch.distributed.utils import _apply_to_tensors
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
-from whatwhere.errors import PositionError
 
 PACKED = ww.Positions.packed([4, 8, 4])
 
@@ -77,15 +74,9 @@ def test_parts_in_a_compiled_program() -> None:
     assert torch.equal(compiled(PACKED, slots), program(PACKED, slots))
 
 
-def test_documents_of_two_counts_do_not_compare() -> None:
+def test_documents_are_continued_and_compared_with_those_of_the_whole() -> None:
     ids = PACKED.index[0]
-    whole, part = ww.Positions.from_position_ids(ids), ww.Positions.from_position_ids(ids[:, 8:])
-    where = ww.Where()
-    for queries, keys in ((part, whole), (ww.positions(4), whole), (ids[:, 8:], ids), (ids[:, 6:8], whole)):
-        with pytest.raises(PositionError, match="counted by Positions"):
-            where.at(queries, keys)
-    with pytest.raises(PositionError, match="counted by Positions"):
-        whole.append(ww.Positions.packed([3, 2]))
+    whole, where = ww.Positions.from_position_ids(ids), ww.Where()
     step = whole.next()
     assert where.at(step, whole.append(step)).queries.segment.tolist() == [[2]]
     assert where.at(whole[8:], whole).queries.mask(whole).sum() == sum(range(5, 9)) + sum(range(1, 5))
@@ -128,23 +119,3 @@ def test_counted_queries_after_all_keys_need_no_mask(queries: tuple[int, int], k
     p, q = (ww.positions(n, start=start) for n, start in (queries, keys))
     assert (p.allowed(q, causal=True) is None) == bool(p.mask(q).all())
     assert torch.equal(p.mask(q), replace(p).mask(replace(q)))
-
-
-class Operators(TorchDispatchMode):
-    """List the operators that run."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names = [*getattr(self, "names", []), function.__name__]
-        return function(*args, **(kwargs or {}))
-
-
-def test_a_step_of_decoding_reads_no_positions() -> None:
-    p, where, q = ww.positions(100), ww.Where(), torch.randn(1, 2, 1, 4)
-    k = torch.randn(1, 2, 101, 4)
-    with Operators() as seen:
-        step = p.next()
-        here = where.at(step, p.append(step))
-        y = here.attention(q, k, k)
-    made = {"arange.start", "arange.default", "unsqueeze.default"}
-    assert {name for name in seen.names if "attention" not in name} <= made
-    assert torch.equal(y, torch.nn.functional.scaled_dot_product_attention(q, k, k))

@@ -148,21 +148,6 @@ def test_what_it_does_not_take_is_computed_in_chunks(case, given, how, flex, cap
     assert said == [(True, True)] * flex.fails
 
 
-@pytest.mark.parametrize("tokens", [1, TOKENS // 2 - 1])
-def test_few_queries_have_a_table(tokens, flex, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
-    monkeypatch.setattr(gpu_attention, "attend", flex)
-    q, k, v = heads()
-    ww.Where(ww.ALiBi(HEADS)).at(ww.positions(TOKENS)[-tokens:], TOKENS).attention(q[:, :, -tokens:], k, v)
-    assert not flex.calls
-
-
-def test_causal_attention_alone_stays_that_of_pytorch(flex):
-    ww.Where().at(TOKENS).attention(*heads())
-    assert not flex.calls
-
-
 def test_gradients_and_autocast(flex):
     where, given = ww.Where(ww.T5(HEADS)), [x.requires_grad_() for x in heads()]
     with torch.autocast("cpu", torch.bfloat16):
@@ -179,6 +164,30 @@ def test_layers_share_one_block_mask(flex, monkeypatch):
     for here in ww.bind([*layers, *layers], PACKED):
         here.attention(*heads())
     assert (flex.calls, len(made)) == (6, 2), "one for each mask: with a window, and without"
+
+
+def test_the_first_call_says_what_it_compiles(monkeypatch, caplog):
+    """Once for a formula and a mask, whatever the lengths; another formula is another program."""
+    compiled = []
+
+    def fake(function, fullgraph):
+        assert fullgraph
+        compiled.append(function.__code__)
+        return lambda q, *given, **how: (q, None)
+
+    monkeypatch.setattr(torch, "compile", fake)
+    gpu_attention._compiled.cache_clear()
+    monkeypatch.setattr(gpu_attention, "is_on_gpu", lambda q: True)
+    q = torch.empty(1, HEADS, 600, HEAD_DIM, device="meta")
+    with caplog.at_level(logging.WARNING):
+        for scheme in (ww.ALiBi(HEADS), ww.ALiBi(HEADS), ww.KERPLE(HEADS)):
+            for tokens in (600, 700):
+                p = ww.positions(tokens)
+                element = scheme.bind(p, p)
+                gpu_attention.attend(q, q, q, element, None, scale=None, softcap=None, lse=False)
+    gpu_attention._compiled.cache_clear()
+    assert [("ALiBi" in line, "KERPLE" in line) for line in caplog.messages] == [(True, False), (False, True)]
+    assert len({id(code) for code in compiled}) == 2
 
 
 @pytest.mark.compile

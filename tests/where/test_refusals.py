@@ -342,6 +342,8 @@ Where(window="512") -> SettingError: window='512'
 Where(window=4, chunk=4) -> SettingError: has one of them
 Where(chunk=0) -> ShapeError: size=0
 Where().at(3).attention(q(3), q(3)[:, :0], q(3)[:, :0]) -> ShapeError: divide the query heads
+Where().at(3).attention(q(3), *[q(3).repeat(2, 1, 1, 1)] * 2) -> ShapeError: need one batch
+Where().at(positions(3, start=torch.tensor([0, 1, 2]))).attention(*[q(3)] * 3) -> ShapeError: with batch 3
 attend(None, q(3).long()) -> ShapeError: floating-point
 InputLayer(9, 8, Learned(8, 4))(torch.ones(1, 3).long(), Where(Learned(8, 4)).at(3)) ->
     DoorError: its own input scheme, Learned, but the Here … InputLayer(input=None), or bind the layer's own layer.where
