@@ -4,18 +4,22 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.results import RunResult, summarize
+from whatwhere.comparison.run import view_of
 from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.tasks import Expressions
 from whatwhere.records import from_json, sealed, to_json
+from whatwhere.where.catalogue import catalogue
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
-DOORS = {"sinusoidal": ["input"], "learned": ["input"], "rotary": ["query_key"], "alibi": ["score"]}
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
 TOKENS = ["PAD", "EOS", *"0123456789", "First", "Second", "Last", "Max", "Min", "(", ")", ","]
 GROUPS = ["First", "Second", "Last", "Max", "Min"]
@@ -144,16 +148,12 @@ def _snapshots(draw: np.random.Generator) -> list[dict[str, Any]]:
             "within_operators": -0.05,
             "within_syntax": 0.003 * percent,
         }
-        snapshots.append(
-            {
-                "percent": percent,
-                "table": numbers,
-                "with_positions": {**numbers, "std": std + 0.6},
-                "cosines": cosine,
-                "change_cosines": None if percent == 0 else {name: 2 * value for name, value in cosine.items()},
-                "number_line": None if percent == 0 else float(draw.uniform(0.8, 0.97)),
-            }
-        )
+        later = percent > 0
+        snapshots.append({
+            "percent": percent, "table": numbers, "with_positions": {**numbers, "std": std + 0.6}, "cosines": cosine,
+            "change_cosines": {name: 2 * value for name, value in cosine.items()} if later else None,
+            "number_line": float(draw.uniform(0.8, 0.97)) if later else None,
+        })  # fmt: skip
     return snapshots
 
 
@@ -163,33 +163,12 @@ def _summaries(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: to_json(summarize([run for run in read if run.scheme == name]), None) for name in schemes}
 
 
-def _scheme(scheme: str) -> dict[str, Any]:
-    position, pair = np.arange(66)[:, None], 10_000.0 ** (-np.arange(32) / 32)
-    angle, near = position * pair, np.arange(33)
-    waves = {
-        "label": "similarity of two rows (cosine)",
-        "distances": near.tolist(),
-        "curves": {"all pairs": np.cos(near[:, None] * pair).mean(axis=1).tolist()},
-    }
-    slopes = 2.0 ** (-2 * np.arange(1, 5))
-    shown = {
-        "sinusoidal": ("rows by dimension", np.stack([np.sin(angle), np.cos(angle)], -1).reshape(66, 64), waves),
-        "learned": ("rows by dimension", np.random.default_rng(3).normal(0, 0.1, (14, 64)), waves),
-        "rotary": ("cos of the angle of each pair", np.cos(position * pair[::4]), waves),
-        "alibi": (
-            "bias by distance, one column a head",
-            -position * slopes,
-            {
-                "label": "bias added to the score",
-                "distances": near.tolist(),
-                "curves": {f"head {h}": (-near * s).tolist() for h, s in enumerate(slopes)},
-            },
-        ),
-    }
-    if scheme not in shown:
-        return {"doors": DOORS.get(scheme, []), "fingerprint": None, "by_distance": None}
-    label, values, curves = shown[scheme]
-    return {"doors": DOORS[scheme], "fingerprint": {"label": label, "values": values.tolist()}, "by_distance": curves}
+@cache
+def _scheme(scheme: str) -> Any:
+    if scheme not in catalogue:
+        return {"doors": [], "fingerprint": None, "by_distance": None}
+    (where,) = build_wheres(scheme, 64, 4, 14, 1)
+    return to_json(view_of(where, Expressions(), make_settings("expressions", [8, 32])), None)
 
 
 def change(folder: Path, how: Callable[[dict[str, Any]], Any]) -> Path:

@@ -10,14 +10,14 @@ from whatwhere.comparison import read_results
 from whatwhere.comparison.results import RunResult
 
 SIZES: dict[str, Any] = {"layers": 1, "dim": 16, "batch": 8, "feedforward": 16, "test_sequences": 40}
-WORDS = ["compare", "none", "alibi", "--seeds", "3", "--lengths", "8", "--steps", "60", "--layers", "1", "--dim", "16"]
+WORDS = ["compare", "none", "alibi", "--seeds", "3", "--lengths", "8", "--steps", "30", "--layers", "1", "--dim", "16"]
 WORDS += ["--set", "batch=8", "--set", "feedforward=16", "--set", "test_sequences=40"]
 """Of the command line."""
 
 
 def compare(out: Path, **given: Any) -> None:
     """Do the runs."""
-    ww.compare(["none", "alibi"], lengths=[8], seeds=3, steps=60, out=out, **SIZES, **given)
+    ww.compare(["none", "alibi"], lengths=[8], seeds=3, steps=30, out=out, **SIZES, **given)
 
 
 def require_same(expected: Path, folder: Path) -> None:

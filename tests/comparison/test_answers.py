@@ -15,16 +15,13 @@ from whatwhere.comparison.answers import median_run
 from whatwhere.comparison.tasks import Expressions, Recall
 
 from . import made_up
-
-SMALL: dict[str, Any] = {
-    "dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 4, "trained": [2, 3],
-    "lengths": [4], "workers": 1, "progress": False,
-}  # fmt: skip
+from .conftest import QUICK
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    return compare(["none", "rotary+alibi", "learned"], seeds=3, out=tmp_path_factory.mktemp("ask") / "a", **SMALL)
+    schemes = ["none", "rotary+alibi", "learned", "fox"]
+    return compare(schemes, seeds=3, steps=4, out=tmp_path_factory.mktemp("ask") / "a", **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +91,14 @@ def test_the_attention_weights_reproduce_the_answer(positions: list[int] | None,
 
 def test_a_length_without_a_row_is_refused_with_the_reason(results: Comparison) -> None:
     answers = ask(results, "Max(6,2,1,5)")
-    assert [one.scheme for one in answers.answers] == ["none", "rotary+alibi"]
+    assert [one.scheme for one in answers.answers] == ["none", "rotary+alibi", "fox"]
     assert [(one.scheme, "8" in one.reason) for one in answers.without] == [("learned", True)]
     with pytest.raises(ww.errors.PositionError, match="8"):
         ask(results, "Max(6,2,1,5)", schemes=["learned"])
 
 
 def test_models_of_text_predict_the_next_byte(tmp_path: Path) -> None:
-    sizes = SMALL | {"trained": [16], "lengths": [32], "steps": 2}
+    sizes = QUICK | {"trained": [16], "lengths": [32], "steps": 2}
     text = compare(["none", "alibi"], task="text", seeds=1, out=tmp_path / "text", **sizes)
     answers = ask(text, "a é")
     assert (answers.ids, answers.tokens) == ((97, 32, 0xC3, 0xA9), ("a", "0x20", "0xc3", "0xa9"))
@@ -132,7 +129,9 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(results: Comparison, t
     for text, words in (("Sum(1,2)", "Sum"), ("", "empty"), ("Max(a)", "'a'")):
         with pytest.raises(ww.errors.TextError, match=words):
             ask(results, text)
-    with pytest.raises(ww.errors.SettingError, match=r"no scheme 'alibi'\. It has: 'none', 'rotary\+alibi', 'learned'"):
+    with pytest.raises(
+        ww.errors.SettingError, match=r"no scheme 'alibi'\. It has: 'none', 'rotary\+alibi', 'learned', 'fox'"
+    ):
         ask(results, "Max(1)", schemes=["alibi"])
     with pytest.raises(ww.errors.SettingError, match=r"no seed 7\. It has 0, 1, 2, or all"):
         ask(results, "Max(1)", seed=7)

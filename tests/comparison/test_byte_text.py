@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Text
 
 from ..systems import unix
-
-SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+from .conftest import SMALL
 
 
 @pytest.fixture
@@ -132,36 +129,6 @@ def test_a_text_that_grows_while_its_checksum_is_computed_is_refused(files: list
     assert text.sha256 == in_memory(b"\n".join(path.read_bytes() for path in files)).sha256
 
 
-def test_of_a_text_that_grows_while_it_is_copied_the_copy_is_the_text_that_was_opened(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(byte_text, "_CHUNK", 100)
-    text, whole = open_files(files), b"\n".join(path.read_bytes() for path in files)
-
-    def grow(count: int) -> None:
-        for path in files:
-            with path.open("ab") as opened:
-                opened.write(b"a line of a log\n")
-
-    kept = keep_in_file(text, tmp_path / "tokens", grow)
-    assert kept.files[0].read_bytes() == whole
-    assert (len(kept), kept.sha256) == (len(whole), text.sha256)
-
-
-def test_another_process_reads_the_whole_text_only_where_the_file_system_shows_a_change(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task, read = Text(open_files(files), trained=(16,)), []
-    compute = byte_text._digest
-    monkeypatch.setattr(byte_text, "_digest", lambda *given: read.append(given) or compute(*given))
-    forgotten(monkeypatch)
-    task.check()
-    assert not read
-    os.utime(files[1], ns=(1, 1))
-    task.check()
-    assert read
-
-
 def test_a_long_text_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     with path.open("wb") as opened:
@@ -177,48 +144,6 @@ def test_a_long_text_takes_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert task.size == 48 << 20
     assert peak < 14 << 20  # a megabyte is read at a time, and its counts are eight
-
-
-TRAIN = """
-import re, sys, threading
-from pathlib import Path
-import whatwhere as ww
-
-def anonymous():
-    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
-
-peak, done = 0, threading.Event()
-
-def watch():
-    global peak
-    while not done.wait(0.01):
-        peak = max(peak, anonymous())
-
-watcher = threading.Thread(target=watch)
-watcher.start()
-sizes = {"layers": 1, "dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
-given = {"files": sys.argv[1:2], "seeds": 1, "steps": 5, "workers": 1, "progress": False, **sizes}
-ww.compare(["none"], "text", lengths=[64], out=sys.argv[2], **given)
-done.set()
-watcher.join()
-print(max(peak, anonymous()))
-"""
-
-
-@pytest.mark.slow  # a gigabyte is read three times and written once
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux states anonymous memory")
-def test_training_on_a_long_text_takes_no_more_anonymous_memory_than_on_a_short_one(tmp_path: Path) -> None:
-    """Anonymous memory has the tensors of PyTorch, which tracemalloc does not see."""
-    peaks = []
-    for size in (1 << 16, 1 << 30):
-        path, out = tmp_path / f"{size}.txt", tmp_path / f"out-{size}"
-        with path.open("wb") as opened:
-            opened.write(bytes(range(256)) * 256)
-            opened.truncate(size)  # zeros that take no place
-        words = [sys.executable, "-c", TRAIN, str(path), str(out)]
-        peaks.append(int(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
-    assert peaks[0] > 100 << 20  # PyTorch alone
-    assert peaks[1] - peaks[0] < 100 << 20, [peak >> 20 for peak in peaks]
 
 
 def test_a_comparison_reads_its_copy_of_the_text(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 import whatwhere as ww
+from whatwhere import reference
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.train import build
@@ -56,16 +56,6 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
 
 
-def rotated(x: np.ndarray) -> np.ndarray:
-    """Turn the features n and n + half by p w_n, rotary's way; x is (batch, heads, tokens, head_dim)."""
-    half = x.shape[-1] // 2
-    angle = np.arange(x.shape[-2])[:, None] * 10_000.0 ** (-np.arange(half) / half)
-    first, second = x[..., :half], x[..., half:]
-    return np.concatenate(
-        [first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle)], -1
-    )
-
-
 def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) -> np.ndarray:
     """Compute the logits of every place in float64, from the weights alone."""
     w = {n: value.detach().double().numpy() for n, value in model.state_dict().items()}
@@ -73,21 +63,16 @@ def forward(model: Transformer, ids: Tensor, layers: list[str], causal: bool) ->
     if "learned" in layers[0]:
         x = x + w["input.where.input.weight"][:TOKENS]
     if "sinusoidal" in layers[0]:
-        angle = positions[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
-        x = x + np.stack([np.sin(angle), np.cos(angle)], -1).reshape(TOKENS, DIM)
-    distance = positions[:, None] - positions
+        x = x + reference.sinusoid(positions, DIM)
+    mask = np.tri(TOKENS, dtype=bool) if causal else None
     for n, scheme in enumerate(layers):
         y = norm(x, w[f"blocks.{n}.norm_attention.weight"], w[f"blocks.{n}.norm_attention.bias"])
         q, k, v = (y @ w[f"blocks.{n}.qkv.weight"].T).reshape(*ids.shape, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
         if "rotary" in scheme:
-            q, k = rotated(q), rotated(k)
-        scores = q @ k.swapaxes(-1, -2) / sqrt(DIM // HEADS)
-        if "alibi" in scheme:
-            scores = scores - 2.0 ** (-8 * np.arange(1, HEADS + 1) / HEADS)[:, None, None] * abs(distance)
-        if causal:
-            scores = np.where(distance >= 0, scores, -np.inf)
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        seen = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(*ids.shape, DIM)
+            q, k = (np.stack([reference.rotary(each, positions) for each in part]) for part in (q, k))
+        bias = reference.alibi_bias(positions, positions, HEADS) if "alibi" in scheme else None
+        seen = np.stack([reference.attention(*each, bias, mask) for each in zip(q, k, v, strict=True)])
+        seen = seen.swapaxes(1, 2).reshape(*ids.shape, DIM)
         x = x + seen @ w[f"blocks.{n}.out.weight"].T
         y = norm(x, w[f"blocks.{n}.norm_feed.weight"], w[f"blocks.{n}.norm_feed.bias"])
         y = y @ w[f"blocks.{n}.feed.0.weight"].T + w[f"blocks.{n}.feed.0.bias"]
@@ -142,50 +127,6 @@ def test_one_position_is_queried_or_every_position(scheme: Any, direction: str) 
         assert everywhere.shape == (3, TOKENS, VOCAB)
         for at in (0, 4, -1):
             torch.testing.assert_close(model(ids, at, p), everywhere[:, at], rtol=0, atol=1e-4)
-
-
-class Gated(ww.ScoreBias):
-    """A bias of nothing that remembers what it was handed."""
-
-    num_heads, by_content = HEADS, True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Tensor] = []
-
-    def gates(self, x: Tensor) -> Tensor:
-        self.seen.append(x)
-        return x[..., :HEADS].mT
-
-    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
-        assert torch.equal(gates, self.seen[-1][..., :HEADS].mT)
-        return lambda b, h, i, j: torch.zeros(())
-
-
-@torch.no_grad()
-def test_a_gated_scheme_reads_what_each_layer_normalized() -> None:
-    gated = Gated()
-    model, plain = made(("gated", lambda d, h, m: ww.Where(score=gated))), made("none")
-    logits = model(sampled())
-    torch.testing.assert_close(logits, plain(sampled()), rtol=0, atol=1e-5)
-    assert len(gated.seen) == 2
-    expected = model.blocks[0].norm_attention(model.input.tokens(sampled()))
-    torch.testing.assert_close(gated.seen[0], expected)
-
-
-@torch.no_grad()
-def test_one_position_costs_the_last_layer_one_query() -> None:
-    """It reads keys and values of all tokens, but has queries and all that follows for one of each sequence."""
-    model, ids = made("none"), sampled()
-    costs = []
-    for at in (None, -1):
-        with FlopCounterMode(display=False) as counter:
-            model(ids, at)
-        operations = counter.get_flop_counts()["Global"]
-        # PyTorch counts attention on the CPU since 2.15.
-        costs.append(sum(count for name, count in operations.items() if "attention" not in str(name)))
-    one = DIM * DIM + DIM * DIM + 2 * DIM * FEED + DIM * VOCAB
-    assert costs[0] - costs[1] == 2 * 3 * (TOKENS - 1) * one
 
 
 BLOCK = 2 * 2 * 64 + 64 * 3 * 64 + 64 * 64 + (64 * 256 + 256) + (256 * 64 + 64)

@@ -15,7 +15,7 @@ from tests.comparison import own_decoder
 from tests.comparison.own_decoder import Decoder
 from whatwhere.comparison import Comparison, ask, compare, load_model, measure
 from whatwhere.comparison.own_model import OwnModel, check_model, is_model_builder
-from whatwhere.comparison.settings import Settings, make_settings
+from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions, Text
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import ResultsError, SettingError
@@ -218,16 +218,7 @@ def test_another_model_needs_another_folder(results: Comparison) -> None:
         compare(["learned"], seeds=[3], out=results.folder, model=other, **SMALL, **CALL)
 
 
-def test_a_model_without_one_table_of_tokens_has_no_count_of_them() -> None:
-    class Two(nn.Module):
-        def __init__(self, vocab_size: int, wheres: Any, settings: Settings) -> None:
-            super().__init__()
-            self.first, self.second = nn.Embedding(vocab_size, 8), nn.Embedding(vocab_size, 8)
-
-    assert OwnModel(20, [ww.Where()], SETTINGS, Two).token_table is None
-
-
-def test_what_builds_a_model_is_told_from_what_builds_a_scheme() -> None:
+def test_a_builder_of_models_is_known_by_its_arguments() -> None:
     assert is_model_builder(Decoder)
     assert is_model_builder(own_decoder.zero_at_first)
     assert not is_model_builder(lambda dim, num_heads, max_length: ww.Where())

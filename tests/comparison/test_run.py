@@ -1,6 +1,5 @@
 """One run: what its record, its tensors, its drawing and its trace hold, and the channel that ends it."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import whatwhere as ww
 from whatwhere.comparison import measure
-from whatwhere.comparison import run as running
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.read import read_results
@@ -24,14 +21,14 @@ from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.errors import ResultsError
 
+from .conftest import SMALL
 from .made_up import made_up_folder
 
 DIM, HEADS, TASK = 16, 2, Expressions(trained=(2, 3))  # 3 arguments are 8 tokens, 4 are 10
 
 
 def small_settings(**given: Any) -> Settings:
-    small = {"dim": DIM, "heads": HEADS, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
-    return make_settings("expressions", given.pop("lengths", [4]), **{"steps": 5} | small | given)
+    return make_settings("expressions", given.pop("lengths", [4]), **SMALL | {"steps": 5} | given)
 
 
 def test_a_result_contains_every_length_and_every_snapshot() -> None:
@@ -46,12 +43,14 @@ def test_a_result_contains_every_length_and_every_snapshot() -> None:
     assert [step for step, _ in result.held_out] == [0, 1, 2, 3, 4, 5]
 
 
-def test_held_out_losses_are_those_of_the_model_then_and_leave_the_training_as_it_is() -> None:
+def test_held_out_losses_and_tables_are_those_of_the_model_then_and_leave_the_training_as_it_is() -> None:
     settings = small_settings(steps=30)
-    result, seen = run(Job("rotary", 7, TASK, settings)).result, list[tuple[int, float]]()
-    model, sets = build("rotary", 7, TASK, settings), measure.validation_sets(TASK, settings)
+    done, seen, tables = run(Job("learned", 7, TASK, settings)), list[tuple[int, float]](), {}
+    model, sets = build("learned", 7, TASK, settings), measure.validation_sets(TASK, settings)
 
     def look(step: int) -> None:
+        if step in (0, 6, 30):
+            tables[step] = model.input.tokens.weight.detach().clone().numpy()
         if step % 3 == 0:
             losses = []
             for each in sets:
@@ -61,9 +60,12 @@ def test_held_out_losses_are_those_of_the_model_then_and_leave_the_training_as_i
             seen.append((step, sum(losses) / len(losses)))
 
     with one_thread():
-        assert train(model, 7, TASK, settings, look).losses == result.losses
-    assert [step for step, _ in result.held_out] == [step for step, _ in seen]
-    assert [loss for _, loss in result.held_out] == pytest.approx([loss for _, loss in seen], rel=1e-5)
+        assert train(model, 7, TASK, settings, look).losses == done.result.losses
+    assert [step for step, _ in done.result.held_out] == [step for step, _ in seen]
+    assert [loss for _, loss in done.result.held_out] == pytest.approx([loss for _, loss in seen], rel=1e-5)
+    assert set(done.tensors) == {"input.tokens.weight@0", "input.tokens.weight@20", *saved_tensors(model)}
+    for name, step in (("@0", 0), ("@20", 6), ("", 30)):
+        np.testing.assert_array_equal(done.tensors[f"input.tokens.weight{name}"], tables[step])
 
 
 def own(dim: int, num_heads: int, max_length: int) -> list[ww.Where]:
@@ -80,65 +82,17 @@ def test_parameters_of_positions_are_counted_separately_and_once(scheme: Any, ex
     assert counts.total - none.total == expected
 
 
-def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None:
-    settings, tables = small_settings(), []
-    model = build("learned", 1, TASK, settings)
-
-    def look(step: int) -> None:
-        if step in (0, 1, 5):
-            tables.append([value.detach().clone() for value in model.input.state_dict().values()])
-
-    with one_thread():
-        train(model, 1, TASK, settings, look)
-    result = run(Job("learned", 1, TASK, settings)).tensors
-    assert set(result) == {"input.tokens.weight@0", "input.tokens.weight@20", *saved_tensors(model)}
-    for name, (table, _) in zip(
-        ("input.tokens.weight@0", "input.tokens.weight@20", "input.tokens.weight"), tables, strict=True
-    ):
-        assert torch.equal(torch.from_numpy(result[name]), table)
-    assert torch.equal(torch.from_numpy(result["input.where.input.weight"]), tables[-1][1])
-    assert not torch.equal(tables[0][0], tables[1][0])
-
-
 def view(scheme: Any, **given: Any) -> SchemeView:
     (where,) = build_wheres(scheme, DIM, HEADS, 8, 1)
     return view_of(where, TASK, small_settings(**given))
 
 
-def test_the_drawing_of_alibi() -> None:
-    result = view("alibi")
-    assert result.doors == ("score",)
-    expected = -np.arange(10)[:, None] * np.array([2.0**-4, 2.0**-8])
-    np.testing.assert_allclose(result.fingerprint.values, expected, atol=1e-7)
-    np.testing.assert_allclose(np.array(list(result.by_distance.curves.values())).T, expected, atol=1e-7)
-
-
-def test_mixtures_name_all_their_doors() -> None:
+def test_the_doors_and_the_drawing_of_a_scheme() -> None:
     assert view("none") == SchemeView((), None, None)
     assert view("learned+rotary+alibi").doors == ("input", "query_key", "score")
-
-
-class Short(ww.InputEncoding):
-    """A table of one's own, which ends where training did and does not say so beforehand."""
-
-    dim = DIM
-
-    def forward(self, positions: Any) -> Tensor:
-        if positions.tokens > 8:
-            raise ww.errors.PositionError("there are 8 rows")
-        return torch.eye(8, DIM)[None, : positions.tokens]
-
-
-@pytest.mark.parametrize("scheme", ["learned", ("short", lambda d, h, m: ww.Where(input=Short()))])
-def test_a_table_is_drawn_to_its_end(scheme: Any) -> None:
-    result = view(scheme)
-    assert len(result.fingerprint.values) == 8
+    result = view("learned")
+    assert len(result.fingerprint.values) == 8, "a table is drawn to its end"
     assert result.by_distance.distances == tuple(range(8))
-
-
-@pytest.mark.parametrize(("lengths", "rows"), [([], 8), ([2], 8), ([5], 12)])
-def test_the_longest_length_that_occurs_has_a_picture(lengths: list[int], rows: int) -> None:
-    assert len(view("rotary", lengths=lengths).fingerprint.values) == rows
 
 
 def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
@@ -149,18 +103,6 @@ def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
     (tmp_path / STOP).touch()
     with pytest.raises(Stopped):
         run(job)
-
-
-def test_a_run_whose_channel_is_taken_away_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who would read its result has ended."""
-    monkeypatch.setattr(running, "_REPORT_EVERY", 0.0)
-    (tmp_path / "channels").mkdir()
-    write = running._channel_writer(tmp_path / "channels" / "0")
-    write(1, 0.25)
-    assert (tmp_path / "channels" / "0").read_text() == "1 0.25"
-    shutil.rmtree(tmp_path / "channels")
-    with pytest.raises(Stopped):
-        write(2, None)
 
 
 def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
@@ -175,19 +117,6 @@ def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
 def traced() -> Run:
     """Return one run: learned positions, seed 2."""
     return run(Job("learned", 2, TASK, small_settings()))
-
-
-@pytest.mark.parametrize(("steps", "kept"), [(1, 2), (3, 3), (49, 26), (99, 51), (100, 26), (800, 26), (12_500, 26)])
-def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
-    at = sorted(measure.recorded_steps(torch.zeros(2, 3), steps))
-    assert (at[0], at[-1], len(at)) == (0, steps, kept)
-    assert len(set(np.diff(at[:-1]).tolist())) <= 1
-
-
-def test_tables_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    for largest, kept in ((26 * 6 - 1, 0), (26 * 6, 26)):
-        monkeypatch.setattr(measure, "LARGEST", largest)
-        assert len(measure.recorded_steps(torch.zeros(2, 3), 800)) == kept
 
 
 def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None:
@@ -255,20 +184,3 @@ def test_heads_without_content_or_positions_attend_uniformly() -> None:
             np.testing.assert_allclose(result[layer], [even] * HEADS, rtol=1e-5)
     assert np.isnan(even[10:]).all(), "an encoder's first token has nothing before it"
     np.testing.assert_allclose(even[:10], 0.1)
-
-
-@pytest.mark.parametrize("scheme", ["none", "learned+rotary+alibi", "fox", "shaw", "rotary/none"])
-def test_the_weights_are_those_that_the_forward_pass_uses(scheme: str) -> None:
-    settings = small_settings()
-    model = build(scheme, 0, Expressions(trained=(2, 4)), settings).eval()
-    exam = TASK.test_set(4, 3)
-    block = model._layers[-1]
-    seen: dict[str, torch.Tensor] = {}
-    block.out.register_forward_hook(lambda module, given, out: seen.update(gathered=given[0]))
-    block.qkv.register_forward_hook(lambda module, given, out: seen.update(values=out[..., -DIM:]))
-    with torch.no_grad():
-        weights = model.weights(exam.ids)[-1]
-        model(exam.ids)
-    values = seen["values"].unflatten(-1, (HEADS, -1)).transpose(1, 2)
-    torch.testing.assert_close((weights @ values).transpose(1, 2).flatten(-2), seen["gathered"], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))

@@ -94,20 +94,14 @@ def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
 
 
 @pytest.mark.parametrize("positions", DRAWN)
-def test_the_tests_sample_the_same_positions_for_every_model(positions: str) -> None:
+def test_the_tests_sample_the_same_positions_for_every_model_and_the_shift_test_shifts_them(positions: str) -> None:
     settings, models = small_settings(positions=positions), [watched(small_settings()), watched(small_settings())]
     for model in models:
         measure.scores(model, TASK, 5, settings)
-    first, second = (model.seen for model in models)
-    assert [str(p.index) for p in first if p is not None] == [str(p.index) for p in second if p is not None]
+    first, second = ([p for p in model.seen if p is not None] for model in models)
+    assert [str(p.index) for p in first] == [str(p.index) for p in second]
     for p in first:
-        assert p is not None
         require_sampled(settings, p)
-
-
-@pytest.mark.parametrize("positions", DRAWN)
-def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
-    settings = small_settings(positions=positions)
     model = watched(settings)
     measure.shift_test(model, TASK, settings)
     still, *moved = (p for p in model.seen if p is not None)

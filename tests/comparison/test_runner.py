@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ from whatwhere.comparison.tasks import Expressions
 from ..running import error_of
 from ..systems import unix
 from . import six_runs
-
-SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+from .conftest import SMALL
 
 
 def job(scheme: Any = "none", seed: int = 0, steps: int = 2) -> Job:
@@ -162,32 +160,6 @@ def test_where_keeping_fails_nothing_else_is_waited_for(error: BaseException) ->
     assert [future.cancelled() for future in executor.futures] == [False, True, True]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), BrokenProcessPool()])
-def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> None:
-    class Together(ByHand):
-        def submitted(self) -> None:
-            if len(self.futures) == 6:
-                for number in (0, 1, 3, 4, 5):
-                    self.finish(number)
-                self.futures[2].set_exception(error)
-
-    kept = Kept()
-    with pytest.raises((KeyboardInterrupt, ww.errors.ResultsError)):
-        on(Together(), [job("none", seed) for seed in range(6)], kept.append)
-    assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
-
-
-def test_runs_remove_what_a_killed_process_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
-    monkeypatch.setattr(runner, "run", lambda job: seen.extend(tmp_path.glob(".whatwhere*")) or run(job))
-    on(None, JOBS[:1], workers=1)
-    (folder,) = seen
-    (folder / "1").mkdir(parents=True)  # nobody has its lock
-    on(None, JOBS[:1], workers=1)
-    assert folder not in seen[1:]
-    assert not list(tmp_path.glob(".*"))
-
-
 def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,22 +210,6 @@ def test_a_system_without_semaphores_is_named_with_the_way_out(monkeypatch: pyte
     monkeypatch.setattr(runner, "ProcessPoolExecutor", refused)
     with pytest.raises(ww.errors.ResultsError, match=r"^this system lets no worker process begin(.|\n)*--workers 1"):
         on(None, JOBS, workers=2)
-
-
-@pytest.mark.parametrize(("workers", "cores", "expected"), [(None, 2, 2), (None, 8, 3), (2, 8, 2), (5, 1, 3)])
-def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
-    workers: int | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def pool(count: int, context: Any, prepare: Any) -> Executor:
-        calls.append(count)
-        return ThreadPoolExecutor(1)
-
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
-    monkeypatch.setattr(results, "cores", lambda: cores)
-    assert len(on(None, JOBS, workers=workers)) == 3
-    assert calls == [expected]
 
 
 @pytest.mark.parametrize(("cores", "ranks", "expected"), [(8, "2", 4), (2, "4", 1), (8, None, 8)])

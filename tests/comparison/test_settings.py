@@ -127,11 +127,6 @@ def test_what_is_no_scheme_is_refused(scheme: Any) -> None:
     with pytest.raises(ww.errors.SettingError, match="needs a name of the catalogue, or a pair") as caught:
         name_of(scheme)
     assert repr(scheme) in str(caught.value)
-    # The way out is ready to paste.
-    pasted = str(caught.value).splitlines()[-1].rstrip(".")
-    name, build = eval(pasted, {"Where": ww.Where, "ALiBi": ww.ALiBi})
-    assert name_of((name, build)) == "mine"
-    assert build_wheres((name, build), FEATURES, HEADS, ROWS, 1)[0].score.num_heads == HEADS
 
 
 def doors(scheme: Any, layers: int) -> list[tuple[bool, bool, bool]]:

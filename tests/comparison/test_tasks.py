@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whatwhere.comparison.experiment import make_task
-from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out, python_documentation
+from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out
 from whatwhere.errors import SettingError, TextError
 
 RULES = {
@@ -112,15 +112,6 @@ def test_recall_is_answered_rightly(length: int) -> None:
         assert group == 3 * index // length
 
 
-def test_recall_holds_sequences_out() -> None:
-    task = Recall(trained=(1,))
-    batch = task.sample(2000, torch.Generator().manual_seed(1))
-    tested = {tuple(row) for row in task.test_set(1, 50).ids.tolist()}
-    trained = {tuple(r) for r, t in zip(batch.ids.tolist(), batch.targets.tolist(), strict=True) if t >= 0}
-    assert tested
-    assert not tested & trained
-
-
 def test_baselines_of_text_are_cross_entropies() -> None:
     content = b"aab" * 3000
     task = Text(content, trained=(8,))
@@ -128,11 +119,6 @@ def test_baselines_of_text_are_cross_entropies() -> None:
     assert result["all bytes alike"] == pytest.approx(math.log(256))
     # Two thirds a, one third b: the entropy of that, up to the count of one given to unseen bytes.
     assert result["frequency of bytes"] == pytest.approx(-(2 / 3) * math.log(2 / 3) - math.log(1 / 3) / 3, abs=0.05)
-
-
-def test_the_default_text_is_the_documentation_of_python() -> None:
-    assert len(python_documentation()) > 300_000
-    assert b"comprehension" in python_documentation()
 
 
 FOR_TEXTS = "files and a tokenizer are read by task='text' only"

@@ -21,11 +21,10 @@ from whatwhere.comparison.train import build, one_thread
 from whatwhere.comparison.variants import FIXED, choose_settings, make_variants, read_name, write_name
 from whatwhere.what.embedding import INITS as ALL_INITS
 
+from .conftest import QUICK, nothing
+
 SETTINGS = make_settings("expressions", [4], dim=24, heads=2, feedforward=16, batch=8, test_sequences=20, steps=3)
-SMALL: dict[str, Any] = {
-    "dim": 24, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 3, "trained": [2, 3],
-    "lengths": [4], "workers": 1, "progress": False,
-}  # fmt: skip
+SMALL = QUICK | {"dim": 24, "steps": 3}
 
 
 def names(schemes: list[str], vary: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> list[str]:
@@ -66,6 +65,7 @@ def test_every_setting_that_can_vary_has_a_name_that_is_read_again() -> None:
         "tied": True, "positions": "random_offset", "max_length": 99, "test_positions": "plain",
     }  # fmt: skip
     assert other.keys() | FIXED.keys() == set(Settings.__dataclass_fields__)
+    assert INITS == ALL_INITS
     name = write_name("none", other)
     assert read_name(name) == ("none", other)
     # The help and the guide list them.
@@ -113,21 +113,6 @@ def test_values_are_crossed_with_schemes_and_each_other() -> None:
 def test_what_cannot_vary_is_refused_with_the_reason(schemes: list[str], vary: Any, words: str) -> None:
     with pytest.raises(ww.errors.WhatWhereError, match=words):
         names(schemes, vary)
-
-
-def test_inits_are_those_of_the_table() -> None:
-    assert INITS == ALL_INITS
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    schemes = ["learned", "rotary@theta=100.5,randomized", "none@encoder,layers=1", "none@heads=4,rank2,tied"]
-    schemes += ["none@onehot", "none@ids", "none@frozen,steps=2", ("mine", nothing)]
-    return compare(schemes, seeds=[3], out=tmp_path_factory.mktemp("vary") / "a", **SMALL)
-
-
-def nothing(dim: int, num_heads: int, max_length: int) -> ww.Where:
-    return ww.Where()
 
 
 def test_variants_are_trained_scored_and_loaded_with_their_own_settings(results: Comparison) -> None:
