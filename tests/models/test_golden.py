@@ -322,6 +322,14 @@ def test_sinks_are_those_of_the_weights(name: str, tmp_path: Path) -> None:
     require(tmp_path, numbers)
 
 
+def test_numbers_of_other_heads_than_those_of_the_weights_are_refused(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    config = tmp_path / "model/config.json"
+    config.write_text(config.read_text().replace('"head_dim": 16', '"head_dim": 32'))
+    said = error_of("golden", tmp_path / "model", "--out", tmp_path / "golden")
+    assert "has 64 rows, but by num_key_value_heads and head_dim of the configuration 128" in said
+
+
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
 def test_the_bias_of_t5_is_that_of_its_attention(part: str, tmp_path: Path) -> None:
     """And its buckets: the biases of the first head are the numbers of the rows that the attention looks up."""
@@ -339,6 +347,22 @@ def test_the_bias_of_t5_is_that_of_its_attention(part: str, tmp_path: Path) -> N
     require(tmp_path, {f"kind.0.{name}": x for name, x in numbers.items()})
     assert {name for name in golden.kinds[0].names if name.startswith(("bias", "buckets"))} == numbers.keys()
     assert golden.kinds[0].layers == tuple(range(len(getattr(model, part).block)))
+
+
+def test_learned_frequencies_and_factors_are_those_of_the_weights(tmp_path: Path) -> None:
+    model = saved("mistral_large4_text", tmp_path)
+    golden = write_golden(ww.read(tmp_path / "model"), tmp_path / "golden")
+    at = torch.tensor(golden.positions)
+    numbers = {}
+    for n, kind in enumerate(golden.kinds):
+        scalings = [model.layers[layer].self_attn.softmax_scaling for layer in kind.layers]
+        factors = [each.scale[:, None] * (at + 1.0).log() + each.bias[:, None] for each in scalings]
+        numbers[f"kind.{n}.temperature"] = torch.stack(factors)
+    alpha = model.rotary_emb.alpha.double()
+    numbers["kind.0.inverse_frequencies"] = model.rotary_emb.inv_freq.double() * alpha.exp()
+    found = load_file(tmp_path / "golden" / "golden.safetensors")
+    for name, right in numbers.items():
+        np.testing.assert_allclose(found[name], right.detach().numpy(), rtol=1e-6)
 
 
 def test_rows_of_learned_positions_are_those_of_the_weights(tmp_path: Path) -> None:

@@ -485,7 +485,6 @@ REFUSED: list[tuple[Any, ...]] = [
 """Architecture, its keys, and which is refused, if it is not the last of them."""
 
 
-@pytest.mark.every_nth(5)
 @pytest.mark.parametrize(
     ("arch", "keys", "name"), [(arch, keys, *(name or list(keys)[-1:])) for arch, keys, *name in REFUSED]
 )

@@ -1,5 +1,6 @@
 """Configurations in every form: nested and flat, whole files; forms of published files are in test_published."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 import whatwhere as ww
 
+from ...systems import unix
 from ..tiny import config_of
 from .small import GPT2, LLAMA, SU, YARN, of
 
@@ -54,6 +56,25 @@ def test_two_forms_of_one_thing(case: str) -> None:
 
 
 # Files, objects, models of text and images
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\xff\xfe", "is not JSON"), (b"[1]", "contains a list"), (b" " * 10_000_001, "10,000,001 bytes"),
+     (b'{"a":' * 100_000, "is not JSON: (maximum recursion depth|Stack overflow)")],
+)  # fmt: skip
+def test_broken_files(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ww.errors.CheckpointError, match=message):
+        ww.read(tmp_path)
+
+
+@unix
+def test_a_pipe_without_a_writer_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    for read in (ww.read, ww.from_huggingface):
+        with pytest.raises(ww.errors.CheckpointError, match="is not a regular file"):
+            read(tmp_path)
 
 
 def test_missing_files(tmp_path: Path) -> None:

@@ -65,10 +65,15 @@ read("llama", rope_scaling={**SU, "short_factor": [1.0], "long_factor": [1.0]}) 
     ShapeError: short_factor has 1 numbers, but 16 rotated features are 8 pairs
 read("phimoe", rope_scaling={**SU, "short_mscale": 1.1, "long_mscale": 1.2}) ->
     SettingError: LongRoPE has one magnitude for both
+read("mistral", partial_rotary_factor=0.5) -> SettingError: heads of 'mistral' are rotated whole
+read("phi", partial_rotary_factor=1.5) -> SettingError: at most 1
 read("phi", partial_rotary_factor=0.2) -> ShapeError: rotary_dim=3 of head_dim=16, but needs an even number
 read("gemma3_text", rope_parameters={"rope_type": "default"}) -> SettingError: one set for each layer type
 read("cohere2", layer_types=["sliding_atention"] * 4) -> SettingError: layer_types[0] is 'sliding_atention', but must be
 read("cohere2", layer_types=["full_attention"]) -> SettingError: 4 layers, but has 1
+read("gemma3_text", layer_types=["chunked_attention"] * 4) ->
+    SettingError: 'chunked_attention', for which 'gemma3_text' has no
+read("smollm3", no_rope_layers="1010") -> SettingError: list of one entry for each of 4 layers
 read("smollm3", no_rope_layers=[1, 2, 0, 1]) -> SettingError: no_rope_layers[1] is 2
 read("qwen2_vl", rope_scaling={"mrope_interleaved": True}) -> SettingError: 'qwen2_vl_text' has chunked ones
 read("roformer", rotary_value=True) -> SettingError: rotary_value is True
@@ -84,6 +89,8 @@ read("deberta", **RELATIVE, position_biased_input=False, max_position_embeddings
 read("llama", tie_word_embeddings="no") -> SettingError: must be true or false
 read("llama", rope_scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=None) ->
     SettingError: dynamic scaling starts beyond it
+read("llama", rope_scaling={"type": "yarn", "factor": 2.0}, max_position_embeddings=None) ->
+    SettingError: that was trained
 read("llama", per_layer_config={0: {"head_dim": 8}}) -> SettingError: per_layer_config
 read("llama", rope_parameters={"rope_type": ["yarn"]}) -> SettingError: rope_type is ['yarn']
 read("llama", rope_scaling={**YARN, "beta_fast": "16"}) -> SettingError: rope_scaling.beta_fast is '16'
@@ -92,6 +99,7 @@ read("llama", rope_scaling={**SU, "short_factor": "12345678"}) ->
 read("llama", head_dim=1e300) -> SettingError: head_dim is … at most 1,048,576 are read
 read("llama", rope_theta=1e300) -> SettingError: rope_theta is 1e+300, but only numbers from
 config({"text_config": [1], "model_type": "x"}) -> SettingError: text_config is [1], but must be a dictionary
+read("deberta", relative_attention=True, pos_att_type=[1]) -> SettingError: pos_att_type[0] is 1
 read("llama", rope_scaling={**LLAMA3, "low_freq_factor": 4.5}) ->
     SettingError: rope_scaling.low_freq_factor=4.5 and rope_scaling.high_freq_factor=4.0
 read("gemma3_text", head_dim=16, rope_scaling={"type": "linear", "factor": 8.0}) ->
@@ -103,9 +111,16 @@ read("deepseek_v3", qk_nope_head_dim=8, qk_rope_head_dim=8, head_dim=32) -> Sett
 config({**BART, "num_attention_heads": 8}, part="encoder") ->
     SettingError: encoder_attention_heads=4, num_attention_heads=8
 read("gpt_neo", num_layers=4, num_heads=2) -> SettingError: num_heads=2, num_attention_heads=4
+read("glm4_moe_lite", qk_nope_head_dim=8, qk_rope_head_dim=8, head_dim=4) ->
+    SettingError: qk_rope_head_dim=8, head_dim=4
 read("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0, "beta_slow": 64.0, **ORIGINAL}) ->
     SettingError: beta_fast is 32.0 and beta_slow 64.0
+read("llama", rope_theta=1.0, rope_scaling={"type": "yarn", "factor": 2.0, **ORIGINAL}) ->
+    SettingError: rope_theta is 1.0, but YaRN needs one above 1
+read("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e19, **ORIGINAL}) ->
+    SettingError: attention_factor is 1e+19, but must be from 1e-18
 read("llama", rope_parameters={"rope_type": "dynamic", "factor": 0.5}) -> SettingError: factor is 0.5, but dynamic
+read("llama", head_dim=2, rope_parameters={"rope_type": "dynamic", "factor": 2.0}) -> ShapeError: more than 2 feat
 read("llama", head_dim=3) -> ShapeError: rotary_dim=3 of head_dim=3
 read("llama", rope_parameters={"rope_type": "proportional", "partial_rotary_factor": 0.01}) ->
     SettingError: rotates no pair
@@ -113,9 +128,11 @@ read("llama", rope_parameters={**SU, "original_max_position_embeddings": 1}) -> 
 read("qwen3_vl_text", head_dim=16, rope_parameters={"mrope_section": [0, 0, 8]}) ->
     ShapeError: interleaved axis 2 has one pair in 3
 config({**MT5, "relative_attention_num_buckets": 1}) -> SettingError: relative_attention_num_buckets is 1
+config({**MT5, "relative_attention_max_distance": 16}) -> SettingError: must be above 16
 read("deberta-v2", **RELATIVE, position_buckets=64, max_relative_positions=33) -> SettingError: must be above 33
 config({"model_type": "ctrl", "vocab_size": 9, "n_embd": 15, "n_head": 5, "n_layer": 1}) ->
     ShapeError: 15 features cannot hold sinusoidal positions
+config({**MPT, "attn_config": {"alibi_bias_max": 1e6}}) -> SettingError: slopes of 0
 read("llama", num_hidden_layers=10**9) -> SettingError: num_hidden_layers is 1,000,000,000, but at most 10,000 are read
 read("llama", num_attention_heads=5, num_key_value_heads=5) -> ShapeError: 64 features do not divide into 5
 read("llama", num_key_value_heads=3) -> ShapeError: cannot share 3
@@ -127,15 +144,18 @@ config({"hiden_size" if key == "hidden_size" else key: v for key, v in LLAMA.ite
     CheckpointError: Did you mean 'hiden_size'
 read("gemma2", head_dim=16, sliding_window=None, num_hidden_layers=2) ->
     SettingError: layer 0 is of the type sliding_attention, but sliding_window
+read("qwen2", layer_types=["sliding_attention"] * 2, num_hidden_layers=2) -> SettingError: use_sliding_window is off
 read("mistral", layer_types=["full_attention", "sliding_attention"], num_hidden_layers=2) ->
     SettingError: 'mistral' does not read it
 read("mistral", sliding_window=0, num_hidden_layers=2) -> SettingError: whole number of at least 1
 read("modernbert", local_attention=8, sliding_window=3, num_hidden_layers=2) ->
     SettingError: sliding_window is 3, but … with 4 only
 read("gpt_neo", attention_types=[[["local"], 3]], num_hidden_layers=2) -> SettingError: needs pairs such as
+read("gpt_neo", attention_types=[[["local"], 1]], num_hidden_layers=2) -> SettingError: names 1 layers, but there are 2
 read("gpt_neo", attention_types=[[["local"], 2]], attention_layers=["local", "global"], num_hidden_layers=2) ->
     SettingError: keep one of them
 mosaic(prefix_lm=True) -> SettingError: prefix_lm is True
+mosaic(kv_n_heads=2) -> SettingError: kv_n_heads is 2, but by attn_type there are 8
 mosaic(attn_type='grouped_query_attention') -> CheckpointError: no attn_config.kv_n_heads
 mosaic(attn_type='grouped_query_attention', kv_n_heads=3) -> ShapeError: 8 query heads cannot share 3
 like_llama(alibi_x=1, position_y=2) ->
@@ -183,6 +203,8 @@ config({"model_type": "llava", "text_config": LLAMA, "rope_theta": 3.0}) ->
     SettingError: rope_theta is 3.0 beside text_config, and None in it
 config({"model_type": "llava", "text_config": of("gemma", use_bidirectional_attention=True)}) ->
     SettingError: use_bidirectional_attention is True, but
+config({"model_type": "vision-encoder-decoder", "decoder": of("bert")}, part="encoder") ->
+    SettingError: which are read: decoder
 config(LLAMA, part="decoder") -> SettingError: 'llama' has one part only
 config(MT5, part="both") -> SettingError: part='both' is not one of 'mt5', which has: decoder, encoder
 read("my_llama", rope_theta=5e5) -> CheckpointError: 'my_llama' is not one that whatwhere reads. … Did you mean
