@@ -62,7 +62,9 @@ def test_a_row_of_zeros_in_one_table_has_no_cosine(rows: dict[str, np.ndarray], 
     found = json_of("diff", first, second)["tokens"]["rows"]
     assert (found["without_cosine"], found["equal"]) == (1, 58)
     assert found["cosine"]["min"] == pytest.approx(1)
-    assert "least 1, of 1 row none (0 in A or in B alone);" in " ".join(whatwhere("diff", first, second).out.split())
+    assert "least 1, without 1 row of zeros in A or in B alone;" in " ".join(
+        whatwhere("diff", first, second).out.split()
+    )
 
 
 def test_other_tensors_are_compared_by_kind(tmp_path: Path) -> None:

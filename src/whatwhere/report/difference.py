@@ -133,7 +133,9 @@ def _rows(rows: RowsDifference | Missing, title: str) -> Iterator[Part]:
         yield f"Rows: {rows.missing}."
         return
     cosine = rows.cosine
-    without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
+    without = (
+        f", without {count(rows.without_cosine, 'row')} of zeros in A or in B alone" if rows.without_cosine else ""
+    )
     yield (
         f"Cosine of matched rows: median {number(cosine.median, 6)}, mean {number(cosine.mean, 6)}, least "
         f"{number(cosine.min, 6)}{without}; relative error {number(rows.relative_error)}; "
