@@ -158,6 +158,13 @@ def test_sixteen_bits_are_rounded_once(name, dtype, small):
     require_near(results, wanted, 4 * torch.finfo(dtype).eps)
 
 
+def test_the_same_bits_twice(small):
+    case = CASES["T5"]
+    where, given = made(case).to(small), drawn(case, torch.bfloat16, small)
+    one, other = (computed(case, where, given, "flash") for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 @pytest.mark.parametrize("case", [Case(t5, LEFT), Case(lambda: ww.KERPLE(HEADS), P[15:], P)], ids=["padded", "cache"])
 def test_logarithms_of_parts_of_the_keys(case, small, monkeypatch):
     """And their gradients; a query without keys has minus infinity."""

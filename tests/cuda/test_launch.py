@@ -1,6 +1,10 @@
 """How a kernel is started: on the device of its tensors, and anew for all that Triton compiles it anew for."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +13,7 @@ from whatwhere.kernels import cuda
 
 pytest.importorskip("triton", reason="needs Triton, which is not installed here")
 
+GPU = torch.device("cuda", 0)
 LINE = torch.zeros(64)
 VALUES = [
     *(LINE, LINE[1:], LINE[4:], LINE.bfloat16(), LINE.double(), LINE.long()),
@@ -28,3 +33,79 @@ def test_whatever_triton_compiles_anew_for_is_another_kind():
                 of_triton = [specialize(backend, x, False, True, True) for x in (one, other)]
                 assert of_triton[0] == of_triton[1], (one, other)
     assert len({cuda._kind(x) for x in VALUES}) < len(VALUES)
+
+
+class Kernel:
+    """Stands for a kernel of Triton: notes what is compiled, and what is started directly."""
+
+    arg_names = ("x", "n", "BLOCK", "FAST")
+
+    def __init__(self) -> None:
+        self.fn, self.compiled, self.started = object(), [], []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def run(*given: object, **constants: object) -> Any:
+            self.compiled.append((grid, given, constants))
+            return self.Compiled(self)
+
+        return run
+
+    class Compiled(SimpleNamespace):
+        packed_metadata = ()
+
+        def __init__(self, of: "Kernel") -> None:
+            self.of = of
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *given: self.of.started.append((grid, given))
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """The devices that are made current, while device 0 is."""
+    made: list[torch.device] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        made.append(device)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", current)
+    monkeypatch.setattr(cuda, "_compiled", {})
+    return made
+
+
+def test_a_kernel_that_ran_before_is_started_directly(devices):
+    kernel = Kernel()
+    for n in (48, 64, 48):
+        cuda.launch(kernel, (n, 2), GPU, LINE, n, BLOCK=8, FAST=True, num_warps=4)
+    assert kernel.compiled == [
+        ((48, 2), (LINE, 48), {"enable_fp_fusion": False, "BLOCK": 8, "FAST": True, "num_warps": 4})
+    ]
+    assert kernel.started == [((n, 2, 1), (LINE, n, 8, True)) for n in (64, 48)]
+    changes = [(LINE[1:], 48), (LINE.half(), 48), (LINE, 1), (LINE, 50), (LINE, 2**40)]
+    for number, given in enumerate(changes, start=2):
+        cuda.launch(kernel, (1,), GPU, *given, BLOCK=8, FAST=True, num_warps=4)
+        assert len(kernel.compiled) == number
+    for constants in ({"BLOCK": 16}, {"FAST": False}, {"num_warps": 8}):
+        cuda.launch(kernel, (1,), GPU, LINE, 48, **{"BLOCK": 8, "FAST": True, "num_warps": 4} | constants)
+    assert len(kernel.compiled) == 9
+    assert len(kernel.started) == 2
+    cuda.launch(Kernel(), (1,), GPU, LINE, 48, BLOCK=8, FAST=True, num_warps=4)
+    assert len(kernel.started) == 2
+    assert not devices
+
+
+def test_another_device_is_made_current(devices):
+    kernel = Kernel()
+    for device in (torch.device("cuda", 1), GPU, torch.device("cuda", 1), torch.device("cpu")):
+        cuda.launch(kernel, (1,), device, LINE, 48, BLOCK=8, FAST=True)
+    assert devices == [torch.device("cuda", 1)] * 2
+    assert len(kernel.compiled) == 3, "each device loads a kernel of its own"
+    assert len(kernel.started) == 1
+
+
+def test_an_empty_grid_runs_nothing(devices):
+    cuda.launch(Kernel(), (0, 3), torch.device("cuda", 1), LINE)
+    assert not devices

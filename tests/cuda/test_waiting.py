@@ -54,3 +54,11 @@ def test_a_model_does_not_wait(case):
     with torch.device("meta"):
         small, ids = Model(case), torch.zeros(2, 8, dtype=torch.int64)
     assert not waits(lambda: small(ids).sum().backward())
+
+
+def test_synchronizations_are_counted():
+    x, here = torch.zeros(3, device="meta"), torch.tensor([1, 2])
+    for run in (lambda: torch.tensor([1.0], device="meta"), lambda: x[[0, 1]], lambda: here.to("meta")):
+        assert len(waits(run)) == 1
+    assert not waits(lambda: here.to("meta", non_blocking=True))
+    assert not waits(lambda: x[torch.zeros(2, dtype=torch.int64)])

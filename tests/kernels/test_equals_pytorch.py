@@ -11,7 +11,7 @@ from torch import Tensor
 import whatwhere as ww
 from whatwhere.kernels import backend, embedding
 
-from .cases import CASES
+from .cases import CASES, Case, Results
 
 THREADS = (1, 3)
 
@@ -90,3 +90,31 @@ def test_a_compiled_kernel_computes_what_pytorch_does(
             except AssertionError as error:
                 error.add_note(f"with {options}, {library.level}, past the caches: {streamed}, {threads} threads")
                 raise
+
+
+def smallest(case: Case) -> Results:
+    """Return the results of PyTorch's operations for one set of arguments that has results."""
+    with ww.pytorch_only():
+        for dtype, shape, layout in case.arguments():
+            results = case.run(dtype, shape, case.layouts[layout], **case.options[0])
+            if all(x.numel() for x in results.values()):
+                return results
+    pytest.fail("no arguments of this case have results")
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_one_wrong_number_in_any_result_is_seen(case):
+    """By one unit in the last place; where rounding is left open, by a thousandth."""
+    wanted = smallest(case)
+    case.require(wanted, wanted)
+    for name, x in wanted.items():
+        wrong = x.clone().contiguous()
+        first = wrong.view(-1)[:1]
+        if not x.is_floating_point():
+            first.logical_not_() if x.dtype == torch.bool else first.add_(1)
+        elif case.kernel in ("cos_sin", "adamw_rules"):
+            first.add_(1e-3)
+        else:
+            first.copy_(torch.nextafter(first.nan_to_num(), torch.full_like(first, torch.inf)))
+        with pytest.raises(AssertionError):
+            case.require(wanted | {name: wrong}, wanted)

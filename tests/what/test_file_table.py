@@ -231,6 +231,27 @@ def test_after_a_kill_the_files_are_as_at_a_flush(path: Path, when: str) -> None
     train(own, optimizer, batches(20)[10:])  # and goes on
 
 
+def test_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    train(own, optimizer, batches(5))
+    before, write = rows(own), os.pwrite
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="No space left"):
+            optimizer.flush()
+    assert torch.equal(rows(own), before)
+    monkeypatch.setattr(os, "pwrite", write)
+    optimizer.flush()
+    own.close()
+    own = FileTokenEmbedding(path, read_only=True)
+    assert torch.allclose(rows(own), before, atol=1e-7)
+
+
 def test_after_a_step_that_failed_midway_the_tables_refuse_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
