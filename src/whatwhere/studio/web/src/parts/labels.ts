@@ -30,6 +30,8 @@ interface LabelOptions {
   most: number;
   /** Few points: each is labelled, away from it where there is no room beside it. */
   all?: boolean;
+  /** Where something else is written. */
+  occupied?: Area[];
 }
 
 /** Distances of labels that have no room beside their points. */
@@ -40,7 +42,8 @@ export function placeLabels(options: LabelOptions): Label[] {
   const { position, width, height, radius, line, most, all = false } = options;
   const order = all ? [...options.order] : options.order;
   const placed: Label[] = [];
-  const taken: Area[] = all
+  const { occupied = [] } = options;
+  const points = all
     ? Array.from(order, (point) => position(point)).map(([x, y]) => ({
         left: x - radius,
         right: x + radius,
@@ -48,6 +51,7 @@ export function placeLabels(options: LabelOptions): Label[] {
         high: y + radius,
       }))
     : [];
+  const taken: Area[] = [...occupied, ...points];
   const free = (area: Area) =>
     area.left >= 0 &&
     area.right <= width &&

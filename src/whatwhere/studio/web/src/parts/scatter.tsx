@@ -296,7 +296,9 @@ function annotated(props: ScatterProps, seen: Seen, over: number | null = null):
   const { width, height } = seen;
   const all = shown <= FEW;
   const most = all ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
-  const room = { width, height, radius: size, line: LINE, most, all };
+  const printed = Math.max(0, ...props.printed.map(textWidth)) * (13.6 / 12) + 16;
+  const corner = { left: width - printed, right: width, low: height - 22 * props.printed.length - 8, high: height };
+  const room = { width, height, radius: size, line: LINE, most, all, occupied: [corner] };
   const labels = placeLabels({ order: byImportance(), position: at, text: name, measure, ...room });
   for (const { point, text, x, y, leader } of labels) {
     if (leader) parts.push(line(...at(point), ...leader, cssColor("muted"), 0.7));
