@@ -145,11 +145,7 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     first = compare("none")
     assert (first.status, re.sub(numbers, "", first.err)) == (0, "1 of 1 runs: none, seed 5, \n")
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*")}
-    assert sorted(f"{path.parent.name}/{path.stem}" for path in runs) == [
-        "models/none-5",
-        "runs/none-5",
-        "traces/none-5",
-    ]
+    assert {f"{path.parent.name}/{path.stem}" for path in runs} == {"models/none-5", "runs/none-5", "traces/none-5"}
     assert compare("none") == (0, first.out, "")
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
     joined = compare("rotary+alibi", "none", "--json")
@@ -175,11 +171,7 @@ BEFALLS = [
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "too little memory: DefaultCPU"),
     (ImportError("libtorch.so: failed to map segment from shared object"), 1, "too little memory: libtorch.so"),
     (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "too little memory: [Errno 12]"),
-    (
-        OSError(errno.EROFS, "Read-only file system", "out"),
-        1,
-        "[Errno 30] Read-only file system: 'out'.\nChoose another path",
-    ),
+    (OSError(errno.EROFS, "Read-only file system", "out"), 1, "[Errno 30] Read-only file system: 'out'.\nChoose an"),
     (OSError(errno.EMFILE, "Too many open files"), 1, "[Errno 24] Too many open files.\nAllow more"),
     (OSError(errno.EIO, "Input/output error"), 1, "the system refused: [Errno 5] Input/output error."),
 ]

@@ -20,6 +20,7 @@ from .test_neighbors import named
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.mark.every_nth(3)
 def test_every_model(saved: Saved, tmp_path: Path) -> None:
     result = json_of("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
     written, right = json.loads((tmp_path / "map.json").read_text()), make_map(saved.table, k=5)
@@ -33,6 +34,7 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     assert result["kept"] == pytest.approx(to_json(right.kept), abs=1e-6)
 
 
+@pytest.mark.every_nth(3)
 def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
     said = whatwhere("map", saved.path, "--out", tmp_path / "map.svg")
     result = json_of("map", saved.path, "--out", tmp_path / "again.svg")
@@ -59,6 +61,7 @@ def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
     assert {"word start", "continuation"} <= {line[2] for line in lines[1:]}
 
 
+@pytest.mark.every_nth(3)
 def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
     result = json_of("map", saved.path, "--out", tmp_path / "map.svg", "--tsv", tmp_path / "projector")
     assert result["files"] == [str(tmp_path / "map.svg"), str(tmp_path / "projector")]

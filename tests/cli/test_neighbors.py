@@ -1,4 +1,4 @@
-"""neighbors, analogy and similarity: against brute force in float64, and no traceback for any input."""
+"""neighbors, analogy and similarity: what the functions of arrays find, by the text of tokens."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import whatwhere as ww
+from whatwhere.analysis.nearest_neighbors import Nearest
 from whatwhere.models.checkpoint import Checkpoint
 
 from ..models.checkpoint import samples
@@ -24,42 +25,30 @@ def named(row: int) -> str:
     return WORDS[row] if row < len(WORDS) else f"#{row}"
 
 
-def scored(table: np.ndarray, query: np.ndarray, metric: str, without: list[int]) -> list[tuple[int, float]]:
-    """Score every row by the definition, the best first."""
-    rows, vector = table.astype(np.float64), query.astype(np.float64)
-    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(vector)
-    scores = {
-        "cosine": (rows @ vector) / np.where(lengths > 0, lengths, 1),
-        "dot": rows @ vector,
-        "euclidean": -np.linalg.norm(rows - vector, axis=1),
-    }[metric]
-    order = np.lexsort((np.arange(len(rows)), -scores))
-    scores = -scores if metric == "euclidean" else scores  # distances are printed
-    return [(int(n), float(scores[n])) for n in order if n not in without]
-
-
-def same(result: list[dict[str, Any]], right: list[tuple[int, float]]) -> None:
-    assert [answer["id"] for answer in result] == [row for row, _ in right]
-    assert [answer["token"] for answer in result] == [named(row) for row, _ in right]
-    assert [answer["score"] for answer in result] == pytest.approx([score for _, score in right], abs=1e-9)
+def same(result: list[dict[str, Any]], right: Nearest, sign: int = 1) -> None:
+    assert [answer["id"] for answer in result] == right.ids[0].tolist()
+    assert [answer["token"] for answer in result] == [named(row) for row in right.ids[0]]
+    assert [answer["score"] for answer in result] == pytest.approx(sign * right.scores[0], abs=1e-9)
 
 
 # Every model, in every form
 
 
+@pytest.mark.every_nth(3)
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_neighbors(saved: Saved, metric: str) -> None:
     result = json_of("neighbors", saved.path, "w3", "#36", "-k", "4", "--metric", metric)
     assert (result["rows"], result["dim"], result["not_finite"]) == (37, 64, [])
     assert [(token["token"], token["id"]) for token in result["tokens"]] == [("w3", 3), ("#36", 36)]
     for token, row in zip(result["tokens"], (3, 36), strict=True):
-        same(token["neighbors"], scored(saved.table, saved.table[row], metric, [row])[:4])
+        right = ww.analysis.neighbors(saved.table, [row], k=4, metric=metric)
+        same(token["neighbors"], right, -1 if metric == "euclidean" else 1)  # distances are printed
 
 
 def test_neighbors_among_what_logits_are_read_out_with(saved: Saved) -> None:
     result = json_of("neighbors", saved.path, "w3", "-k", "4", "--table", "output")
     head = saved.table if saved.lm_head is None else saved.lm_head
-    same(result["tokens"][0]["neighbors"], scored(head, head[3], "cosine", [3])[:4])
+    same(result["tokens"][0]["neighbors"], ww.analysis.neighbors(head, [3], k=4))
     assert json_of("neighbors", saved.path, "w3", "--table", result["table"])["tokens"][0]["neighbors"]
 
 
@@ -94,6 +83,7 @@ def test_numbers_alone_need_no_torch(minilm: Path, tmp_path: Path) -> None:
         ["analogy", minilm, "man", "woman", "king"],
         ["similarity", minilm, "king", "queen"],
         ["map", minilm, "--rows", "500", "--out", tmp_path / "map.svg"],
+        ["inspect", minilm, "--sections", "sizes,norms,spectrum,diagnostics,positions"],
     ]
     code = (
         "import sys, json\nfrom whatwhere.cli import main\nfor words in json.loads(sys.argv[1]):\n"
@@ -136,8 +126,8 @@ def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
     assert refused.status == 1
     assert "allow" in refused.err
     result = json_of("neighbors", tmp_path / "model.pt", "#2", "--allow-pickle", "-k", "1")
-    right = scored(samples.WEIGHT, samples.WEIGHT[2], "cosine", [2])[0]
-    assert result["tokens"][0]["neighbors"][0]["id"] == right[0]
+    right = ww.analysis.neighbors(samples.WEIGHT, [2], k=1)
+    assert result["tokens"][0]["neighbors"][0]["id"] == right.ids[0, 0]
 
 
 # Results of a comparison: each run has a table of its own

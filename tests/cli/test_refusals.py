@@ -31,6 +31,7 @@ REFUSED = {
     "encode x --run rotary-0": "--from",
     "compare none --set direction": "needs name=value, as in",
     "compare none --set lengths=8": "--set got lengths, which is not a setting",
+    "compare none --log csv:x": "log got 'csv:x'",
     "compare none --steps 2 --set steps=3": "steps was passed twice",
     "compare none --lengths 8 12": "--lengths 8,12, not 8 12",
     "compare none --out text.txt/out": "cannot be written: Not a directory",
