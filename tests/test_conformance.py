@@ -8,9 +8,6 @@ from types import ModuleType
 
 import pytest
 
-import whatwhere as ww
-from whatwhere.testing import check_rotary
-
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"\d+e[+-]\d+")
@@ -93,29 +90,3 @@ def test_every_failure_of_an_engine_has_a_reason(engines, recorded):
     known = {(one.package, one.rule, finding.law) for one, finding in failures}
     assert set(engines.MEANING) <= known  # and no reason is left of a fault that was repaired
     assert set(engines.LAW_MEANING) <= {law for *_, law in known}
-
-
-def test_a_wrong_engine_is_found_and_explained(engines):
-    def scrambled(x, positions):
-        return ww.Rotary(8, interleaved=True)(x, x, positions)[0]
-
-    wrong = engines.Engine("torch", "scrambled", "plain", lambda: check_rotary(scrambled, 8))
-    answer = engines.ask(wrong)
-    assert answer.version == version("torch")
-    assert answer.findings[0].law == "formula"
-    assert not answer.findings[0].holds
-    assert "correct in the interleaved layout" in engines.reason(answer, answer.findings[0])
-    page = " ".join(engines.page([answer]).split())
-    assert "torch `scrambled`" in page
-    assert "correct in the interleaved layout" in page
-
-
-def test_installed_engines_keep_what_was_recorded(engines, recorded):
-    answers = [engines.ask(engine) for engine in engines.ENGINES]
-    asked = [one for one in answers if isinstance(one, engines.Measured)]
-    if not asked:
-        pytest.skip("no engine of docs/engines.md is installed")
-    before = {(one.package, one.version, one.name, one.rule): one for one in recorded}
-    for one in asked:
-        same = before.get((one.package, one.version, one.name, one.rule))
-        assert same is None or {f.law for f in one.failed} == {f.law for f in same.failed}, one.title

@@ -16,11 +16,10 @@ pytest.importorskip("nbformat", reason="the site needs the extra `site`")
 
 import nbformat
 
-from docs.book import pages
 from docs.book.__main__ import build
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.diagrams import DIAGRAMS, FOLDER
-from docs.book.notebooks import notebook, write_notebooks
+from docs.book.notebooks import notebook
 from docs.book.pages import ROOT, site_path
 
 TERMS = ("NoPE", "KV cache", "length generalization", "fine-tune", "glitch token")
@@ -67,21 +66,6 @@ def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
         assert ":::" not in text or page.parent.name == "live", page
     for name in ("expressions", "training", "evidence"):
         assert (site / "live" / f"{name}.html").is_file() == (PAGE / "studio.js").is_file()
-
-
-def test_colab_opens_notebooks_that_install_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    course = [(file, site_path(file)) for file in sorted((ROOT / "docs" / "course").glob("*.md"))]
-    monkeypatch.setattr(pages, "sources", lambda: course)
-    chapters = write_notebooks(ROOT / "docs" / "course", tmp_path / "pages" / "notebooks", "someone/whatwhere")
-    pages.stage_pages(tmp_path / "pages", frozenset(), chapters, frozenset(), "someone/whatwhere")
-    for chapter in chapters:
-        page = (tmp_path / "pages" / "course" / f"{chapter}.md").read_text(encoding="utf-8")
-        assert (
-            f"[open it in Colab](https://colab.research.google.com/github/someone/whatwhere/blob/notebooks/{chapter}.ipynb)"
-            in page
-        )
-        cells = nbformat.read(tmp_path / "pages" / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
-        assert "%pip install -q 'whatwhere[studio] @ git+https://github.com/someone/whatwhere'" in cells[0].source
 
 
 def test_notebooks_have_the_code_of_their_chapters(site: Path) -> None:
