@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from benchmarks import peers
 from benchmarks.case import Absent, Scale
@@ -74,9 +73,3 @@ def test_a_peer_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = measured("decoding", 0)
     assert [name for name, row in rows.items() if row["note"].startswith("does not import")] == ["transformers"]
     assert all(math.isfinite(row["error"]) for row in rows.values() if not row["note"])
-
-
-def test_threads_are_put_back() -> None:
-    before = torch.get_num_threads()
-    measured("training", 0)
-    assert torch.get_num_threads() == before

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,15 +40,6 @@ def test_the_table_and_its_json(tmp_path: Path) -> None:
     for row in result["cases"]["position-table"]["variants"][0]["rows"]:
         (line,) = [line for line in shown.splitlines() if f" {row['candidate']}  " in line]
         assert f" {ratio(row['regimes']['fresh']['ratio']['median'])} " in line
-
-
-def test_what_could_not_be_measured_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    record: dict[str, Any] = {"variants": [], "unavailable": {"pooled": "this C library has no mallopt"}}
-    settings = {"quick": False, "device": "cpu"}
-    monkeypatch.setattr(run, "bench", lambda *_, **__: {"settings": settings, "cases": {"rotary": record}})
-    status, shown, _ = program(main)
-    assert status == 0
-    assert "rotary: pooled could not be measured: this C library has no mallopt." in shown
 
 
 @pytest.mark.parametrize("kept", [True, False])

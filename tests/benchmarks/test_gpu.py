@@ -76,6 +76,10 @@ def command(python: Path, wheels: Path, kept: Path) -> subprocess.CompletedProce
 @pytest.mark.slow
 def test_it_runs_from_nothing_and_goes_on(bare: tuple[Path, Path], tmp_path: Path) -> None:
     python, wheels = bare
+    lacking = command(python, tmp_path, tmp_path / "kept")
+    assert lacking.returncode == 1
+    assert "missing: jaxtyping" in lacking.stderr
+    assert "make gpu-wheels" in lacking.stdout
     done = command(python, wheels, tmp_path / "kept")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in (tmp_path / "copied" / "tests.txt").read_text()
@@ -91,13 +95,6 @@ def test_it_runs_from_nothing_and_goes_on(bare: tuple[Path, Path], tmp_path: Pat
     assert "position-table:" in done.stdout
     assert "position-table:" not in again.stdout
     assert json.loads(file.read_text()) == first
-
-
-def test_what_is_missing_is_named(bare: tuple[Path, Path], tmp_path: Path) -> None:
-    done = command(bare[0], tmp_path, tmp_path / "kept")
-    assert done.returncode == 1
-    assert "missing: jaxtyping" in done.stderr
-    assert "make gpu-wheels" in done.stdout
 
 
 def test_all_that_it_needs_is_fetched() -> None:

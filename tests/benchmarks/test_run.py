@@ -62,18 +62,6 @@ def test_regimes_have_results_of_their_own(trial: dict[str, int], monkeypatch: p
     assert table.regimes(result) == ["fresh", "pooled"]
 
 
-def test_a_regime_that_is_not_available_is_recorded(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_a_process(request: Request, ends: float) -> Any:
-        for variant in run.CASES[request.case].variants(request.scale):
-            line = run.measure(variant, request.scale, run.QUICK, request.once)
-            yield run._read(json.dumps({"unavailable": "no mallopt"} if request.regime == "pooled" else line))
-
-    monkeypatch.setattr(run, "_in_a_process", in_a_process)
-    record = bench(["first"], threads=1)["cases"]["first"]
-    assert record["unavailable"] == {"pooled": "no mallopt"}
-    assert [list(row["regimes"]) for row in record["variants"][0]["rows"]] == [["fresh"], ["fresh"]]
-
-
 def test_a_process_that_fails_reports_why() -> None:
     broken = Request("no-such-case", "fresh", 0.1, once=True, scale=Scale(quick=True))
     with pytest.raises(ResultsError, match=r"no-such-case \(fresh\) ended with status 1.*\n(.*\n)*KeyError"):
@@ -98,7 +86,7 @@ def test_finished_cases_are_kept_and_the_same_command_resumes(
     assert trial == {"first": 1, "second": 1}
     assert list(result["cases"]) == ["first", "second"]
     assert json.loads(out.read_text()) == json.loads(json.dumps(result))
-    # What other code measured is measured again, and only what is asked for.
+    # What other code measured is measured again, and only what is named.
     monkeypatch.setattr(run, "code", lambda: "another code")
     bench(["second"], quick=True, threads=1, out=out)
     assert trial == {"first": 1, "second": 2}
@@ -163,3 +151,15 @@ def test_the_digest_changes_with_what_is_measured_and_not_with_the_page(tmp_path
     for name in ("speed.py", "results.json"):
         (other / name).write_text("words")
         assert run.code(one, other) == digests[-1]
+
+
+def test_a_regime_that_is_not_available_is_recorded(trial: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_a_process(request: Request, ends: float) -> Any:
+        for variant in run.CASES[request.case].variants(request.scale):
+            line = run.measure(variant, request.scale, run.QUICK, request.once)
+            yield run._read(json.dumps({"unavailable": "no mallopt"} if request.regime == "pooled" else line))
+
+    monkeypatch.setattr(run, "_in_a_process", in_a_process)
+    record = bench(["first"], threads=1)["cases"]["first"]
+    assert record["unavailable"] == {"pooled": "no mallopt"}
+    assert [list(row["regimes"]) for row in record["variants"][0]["rows"]] == [["fresh"], ["fresh"]]

@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import speed
-from benchmarks.case import ON_CUDA
 from benchmarks.cases import CASES
 from benchmarks.run import bench
 from benchmarks.table import ratio
@@ -38,23 +37,6 @@ def test_the_page_has_every_case_and_lists_what_is_not_measured(measured: dict[s
         assert f"{ratio(row['regimes']['fresh']['ratio']['median'])} (" in line
     assert measured["command"] in page
     assert measured["versions"]["torch"] in page
-
-
-def test_a_gpu_has_a_column_of_its_own(measured: dict[str, Any]) -> None:
-    record = measured["cases"]["decoding"]
-    variants = [
-        {**variant, "rows": [{**row, "regimes": {ON_CUDA[0]: row["regimes"]["fresh"]}} for row in variant["rows"]]}
-        for variant in record["variants"]
-    ]
-    gpu = measured | {
-        "settings": measured["settings"] | {"device": "cuda"},
-        "machine": measured["machine"] | {"gpu": "a card"},
-        "cases": {"decoding": record | {"variants": variants}},
-    }
-    page = speed.page([measured, gpu])
-    assert "| candidate | caching | time |" in page
-    assert "- GPU: a card" in page
-    assert "no GPU was at hand" not in page
 
 
 def test_the_figure_has_a_line_for_each_candidate(measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

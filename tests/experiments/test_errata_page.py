@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from experiments.errata_page import errata_page
 from experiments.tutorials.all_claims import CLAIMS, Finding
 from experiments.tutorials.claim import Measured
@@ -41,16 +39,6 @@ def test_what_is_measured_stands_beside_what_is_claimed() -> None:
     assert "not claimed" not in text
     assert "<b>Fails</b>. a | b: 1.3335, claimed 1.17</summary>" in text
     assert "The tutorial writes: `` " in text
-
-
-@pytest.mark.parametrize(
-    ("value", "shown", "claimed"),
-    [(3e-7, "below 1.00e−5", "0"), (0.0, "0", "0"), (2e-5, "2.0000e−5", "0 (up to 1.00e−5 counts)")],
-)
-def test_errors_of_rounding_are_not_printed(value: float, shown: str, claimed: str) -> None:
-    text = section(errata_page([finding(Measured("error", value, claimed=0, tolerance=1e-5))], {}), "0-24")
-    assert f"| error | {shown} | {claimed} |" in text
-    assert f"</b>. error: {shown}" in text
 
 
 def test_what_was_not_measured_says_why() -> None:

@@ -1,11 +1,8 @@
 """Silent faults: the right way changes nothing, the wrong way what it should, and the laws detect faulty schemes."""
 
-from math import cos, sin
-
 import pytest
 import torch
 
-from experiments.faulty_schemes import MisprintedSinusoid
 from experiments.silent_faults import cost, position_faults, scheme_faults, scheme_laws
 from whatwhere.comparison.experiment import make_task
 from whatwhere.comparison.measure import evaluation_set
@@ -54,9 +51,3 @@ def test_every_faulty_scheme_breaks_a_law_and_none_that_of_decoding():
     assert len(laws) == 6
     assert all("formula" in each.failed for each in laws.values())
     assert all(each.decoding for each in laws.values())
-
-
-def test_the_misprinted_sinusoid_counts_features():
-    row = MisprintedSinusoid(8)(torch.tensor([3]))[0, 0].tolist()
-    angles = [3 * 10_000 ** (-2 * i / 8) for i in range(8)]
-    assert row == pytest.approx([sin(a) if i % 2 == 0 else cos(a) for i, a in enumerate(angles)], abs=1e-6)

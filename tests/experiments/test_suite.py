@@ -38,14 +38,6 @@ def calls(monkeypatch):
     return made
 
 
-def test_every_experiment_is_listed_once_and_in_a_scope_or_deferred():
-    ids = [each.id for each in suite.EXPERIMENTS]
-    assert len(set(ids)) == len(ids)
-    for each in suite.EXPERIMENTS:
-        assert bool(each.deferred) == (each.measure is None) == (not each.scopes)
-    assert [each.id for each in suite.select("quick")] == ["E0", "E1", "E5", "E13"]
-
-
 def test_what_is_finished_is_not_done_again(calls, tmp_path):
     first = suite.run_evidence(tmp_path, "quick")
     again = suite.run_evidence(tmp_path, "quick")
