@@ -73,6 +73,16 @@ def tokens(seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gpt_oss"])
+def test_bfloat16(name: str) -> None:
+    """Within the rounding that its own formula has, against float32."""
+    model = made(name)
+    exact, _ = both(model, lambda: model(tokens()).logits)
+    half = model.to(torch.bfloat16)
+    own, ours = both(half, lambda: half(tokens()).logits.float())
+    assert (ours - exact).abs().max() <= 2 * (own - exact).abs().max()
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss"])
 def test_gradients(name: str) -> None:
     model = made(name)
     gradients = []
@@ -170,6 +180,29 @@ def test_compile_without_a_break(name: str) -> None:
     torch.testing.assert_close(ours.loss, expected.loss, rtol=0, atol=1e-5)
 
 
+class _Logits(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        out: Tensor = self.model(ids, attention_mask=mask, use_cache=False).logits
+        return out
+
+
+@pytest.mark.compile
+def test_export_for_any_batch_and_length() -> None:
+    model = made("llama")
+    model.set_attn_implementation("whatwhere")
+    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    some = (tokens(), torch.ones(2, T, dtype=torch.long))
+    program = torch.export.export(_Logits(model), some, dynamic_shapes=(sizes, sizes), strict=False).module()
+    ids = torch.randint(1, V, (3, T + 4), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    torch.testing.assert_close(program(ids, mask), _Logits(model)(ids, mask), rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", ["t5", "umt5"])
 def test_a_patched_t5_makes_no_table_of_all_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the encoder, in the decoder, and between them; gradients reach the buckets."""
@@ -224,6 +257,14 @@ def test_a_mask_is_the_table_of_transformers(offsets: tuple[int, int, int, int],
         expected = masks.sdpa_mask(*sizes, rule, padding, allow_is_causal_skip=False)
         mask = make_mask(*sizes, rule, padding)
         assert torch.equal(mask[:, :, :, :], expected.expand(mask.shape))
+
+
+def test_tables_are_taken_as_masks_and_as_biases() -> None:
+    q, k, v = torch.randn(3, 2, 4, T, 8, generator=torch.Generator().manual_seed(0))
+    allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None]
+    expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    for mask in (allowed, torch.zeros(1, 1, T, T).masked_fill(~allowed, torch.finfo(torch.float32).min)):
+        torch.testing.assert_close(attention_forward(nn.Module(), q, k, v, mask)[0], expected, rtol=0, atol=1e-6)
 
 
 def test_what_is_not_computed_is_refused() -> None:

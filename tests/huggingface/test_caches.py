@@ -176,6 +176,25 @@ def test_drafts_are_rejected_in_a_sliding_cache_that_records_its_past() -> None:
     torch.testing.assert_close(ys, read(model, ids)[1][:, 8:], rtol=0, atol=1e-4)
 
 
+def test_prefixes_are_joined_in_sliding_caches() -> None:
+    """The first one is exact for the whole model; here the first layer of both."""
+    model, parts = made("mistral"), [tokens(8, seed=n) for n in (1, 2)]
+    pasts = [read(model, part, hf.DynamicCache(config=model.config))[0] for part in parts]
+    ww.caches.of(pasts[0], model).paste(ww.caches.of(pasts[1], model))
+    same(pasts[0], read(model, torch.cat(parts, 1), hf.DynamicCache(config=model.config))[0])
+    assert pasts[0].get_seq_length() == 16
+
+
+def test_images() -> None:
+    model = made("qwen2_vl_text")
+    types = torch.tensor([0, 0, 1, 1, 1, 1, 0, 0, 0])
+    p = ww.Positions.multimodal(types, image_grids=torch.tensor([[1, 4, 4]]))
+    past, _ = read(model, tokens(), position_ids=p.index)
+    cache = ww.caches.of(past, model, positions=p).drop(1, 6)
+    same(past, read(model, torch.cat([tokens()[:, :1], tokens()[:, 6:]], 1))[0])
+    assert cache.positions.index[:, 0].tolist() == [[0, 1, 2, 3]] * 3
+
+
 def test_left_padded_rows() -> None:
     model, ids = made("llama"), tokens(batch=2)
     mask = torch.ones_like(ids)

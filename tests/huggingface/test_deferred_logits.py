@@ -2,6 +2,7 @@
 
 import copy
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from transformers.models.auto import modeling_auto as auto
 
 import whatwhere as ww
 from whatwhere.huggingface.patch import PATCHED
+from whatwhere.huggingface.replacements import causal_loss
 from whatwhere.kernels.deferred_logits import DeferredLogits
 
 from ..models.tiny import inputs_of
@@ -195,3 +197,15 @@ def test_a_loss_of_another_kind_is_refused_or_reads_the_logits() -> None:
     with pytest.raises(ww.errors.CheckpointError, match="cannot be made in parts"):
         ww.patch(made("bert"), linear_cross_entropy=True)
     require_the_same(made("t5"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda z: z * 3, lambda z: z / -2, lambda z: torch.tanh(1.5 * z) * 2, lambda z: (z.mul_(2), z)[1]],
+    ids=["times", "divided", "softcap", "in place"],
+)
+def test_a_bias_is_scaled_and_what_is_written_into_logits_counts(change: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    head, hidden, labels = nn.Linear(8, 11), torch.randn(2, 9, 8), batch()[1] % 11
+    logits = (head(hidden).detach(), DeferredLogits(hidden, head, torch.float32))
+    torch.testing.assert_close(*(causal_loss(change(each), labels, 11).detach() for each in logits))

@@ -22,7 +22,7 @@ from whatwhere.huggingface.patch import PATCHED
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ..models.tiny import built
-from .batch_forms import FAR, FORMS, TOKENS, decodes, ids
+from .batch_forms import FAR, FIRST_PACKED, FORMS, PADDING, TOKENS, decodes, ids
 
 CHOSEN = (
     "beam", "bert", "bloom", "deepseek_v3", "gemma3_text", "gpt2", "gpt_oss", "llama4_text", "ministral3",
@@ -204,6 +204,29 @@ def test_bfloat16(model_type: str) -> None:
     for name, expected in exact.items():
         allowed = 3 * (own[name].float() - expected).abs().mean() + 1e-3 * expected.abs().mean()
         assert (ours[name].float() - expected).abs().mean() <= allowed, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", NOT_IN_BFLOAT16)
+def test_pin_models_that_do_not_run_in_bfloat16(model_type: str) -> None:
+    with pytest.raises(RuntimeError, match="dtype"):
+        computed(built(model_type).to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "gpt2", "llama"])
+def test_forms_equal_the_sequences_alone(model_type: str) -> None:
+    """Else forms that hide no padding and divide no sequences, for both alike, would pass for a proof."""
+    model, tokens = built(model_type), ids()
+    with torch.no_grad():
+        short, first, second, whole = (
+            FORMS["prefill"](model, each)
+            for each in (tokens[:1, PADDING:], tokens[:, :FIRST_PACKED], tokens[:, FIRST_PACKED:], tokens)
+        )
+    two = torch.cat([first, second], dim=1)
+    alone = {"padded": torch.cat([short[0], whole[1]]), "packed": two, "decoding": whole, "stepping": whole}
+    forms = computed(model)
+    for name, expected in (alone | ({} if model_type == "gemma3_text" else {"masked": two})).items():
+        torch.testing.assert_close(forms[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
 def eager_attention_forward(module: nn.Module, query: Tensor, gate: Tensor) -> None:

@@ -117,17 +117,31 @@ def test_transformers_resizes_a_patched_model(model_type: str, rows: int) -> Non
     assert torch.equal(said(model, tokens), wanted)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "deepseek_v2"])
-def test_positions_are_those_of_whatwhere(model_type: str) -> None:
+def turn_otherwise(model: nn.Module) -> None:
+    (tables,) = (module for module in model.modules() if isinstance(module, RotaryTables))
+    tables.schemes = {
+        kind: ww.Rotary(scheme.head_dim, scheme.theta / 1000, rotary_dim=scheme.rotary_dim)
+        for kind, scheme in tables.schemes.items()
+    }
+
+
+def negate_table(model: nn.Module) -> None:
+    (table,) = (module for module in model.modules() if isinstance(module, ww.Learned))
+    table.weight = nn.Parameter(-table.weight)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "deepseek_v2", "gpt2", "bloom", "t5"])
+def test_positions_are_those_of_whatwhere(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this, a patch that changed nothing would pass the test above."""
     model, tokens = made(model_type), ids()
     before = said(model, tokens)
     with ww.patch(model):
-        (tables,) = (module for module in model.modules() if isinstance(module, RotaryTables))
-        tables.schemes = {
-            kind: ww.Rotary(scheme.head_dim, scheme.theta / 1000, rotary_dim=scheme.rotary_dim)
-            for kind, scheme in tables.schemes.items()
-        }
+        if model_type in ("bloom", "t5"):
+            for scheme in (ww.ALiBi, ww.T5):
+                bent = lambda self, device: lambda head, distance: 0.5 * distance + 0 * head  # noqa: E731
+                monkeypatch.setattr(scheme, "curve", bent)
+        else:
+            (negate_table if model_type == "gpt2" else turn_otherwise)(model)
         assert (said(model, tokens) - before).abs().max() > 1e-3 * before.abs().max()
 
 
@@ -169,6 +183,26 @@ def test_the_bias_of_deberta_is_ours(case: str, monkeypatch: pytest.MonkeyPatch)
             torch.testing.assert_close(gradient, gradients[each], rtol=0, atol=3e-5 * largest)
         monkeypatch.setattr(ww.DeBERTa, "rows", lambda self, distance: 0 * distance)
         assert (said(model, tokens) - before).abs().max() > 1e-2 * before.abs().max()
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "gpt2", "bloom"])
+def test_decoding_with_a_cache_behind_padding(model_type: str) -> None:
+    model, tokens, mask = made(model_type), ids(), torch.ones(2, TOKENS, dtype=torch.long)
+    mask[0, :3] = 0
+
+    def decoded() -> Tensor:
+        cache, out = None, []
+        with torch.no_grad():
+            for start, stop in ((0, 8), (8, 9), (9, TOKENS)):
+                given = {"past_key_values": cache, "use_cache": True, "attention_mask": mask[:, :stop]}
+                step = model(tokens[:, start:stop], **given)
+                cache = step.past_key_values
+                out.append(step.logits)
+        return torch.cat(out, dim=1)[mask.bool()]
+
+    before = decoded()
+    with ww.patch(model):
+        require_close(decoded(), before)
 
 
 def test_parameters_are_those_of_the_model_also_when_others_are_loaded_meanwhile() -> None:
@@ -246,6 +280,10 @@ class Doubled(nn.Embedding):
         return 2 * super().forward(input)
 
 
+class DoubledScaledEmbedding(Doubled):
+    """Doubled, with a name like those of transformers."""
+
+
 def negated(module: nn.Module, args: object, out: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
     return -out if isinstance(out, Tensor) else tuple(-part for part in out)
 
@@ -278,10 +316,16 @@ OF_LLAMA: dict[str, tuple[Change, str]] = {
     "frequencies that are NaN": (lambda own: own.rotary_emb.inv_freq.fill_(torch.nan), ROTATES),
     "hooks of a rotary module": (lambda own: own.rotary_emb.register_forward_hook(negated), "rotary_emb has hooks"),
     "hooks of a token table": (lambda own: own.embed_tokens.register_forward_hook(negated), "embed_tokens has hooks"),
+    "hooks of gradients": (lambda own: own.embed_tokens.register_full_backward_hook(negated), "embed_tokens has hooks"),
     "a forward of a token table": (lambda own: twice(own.embed_tokens), "has a forward of its own"),
     "a forward of a rotary module": (lambda own: twice(own.rotary_emb), "has a forward of its own"),
     "max_norm": (lambda own: setattr(own.embed_tokens, "max_norm", 1.0), "embed_tokens has max_norm"),
+    "scale_grad_by_freq": (lambda own: setattr(own.embed_tokens, "scale_grad_by_freq", True), "scale_grad_by_freq"),
+    "sparse": (lambda own: setattr(own.embed_tokens, "sparse", True), "embed_tokens has sparse"),
     "a class": (lambda own: setattr(own, "embed_tokens", Doubled(37, 64)), "is a Doubled, which has a forward"),
+    "a class that scales": (
+        lambda own: setattr(own, "embed_tokens", DoubledScaledEmbedding(37, 64)), "is a DoubledScaledEmbedding, which",
+    ),
     "a parametrized table": (
         lambda own: nn.utils.parametrizations.weight_norm(own.embed_tokens), "model.embed_tokens.*plain",
     ),
@@ -361,6 +405,16 @@ def test_other_models_and_settings_are_refused() -> None:
         ww.patch(model, regime_length=0)
     with ww.patch(model), pytest.raises(ww.errors.SettingError, match="patched already"):
         ww.patch(model)
+
+
+@pytest.mark.parametrize("model_type", [*OF_KINDS, "olmo3"])
+def test_pin_transformers_truncates_against_the_setting_of_each_kind(model_type: str) -> None:
+    """It looks for `truncate` beside the kinds of layers, so its outputs do not change by the way out of the error."""
+    model, tokens = of_kinds(model_type, truncate=False), ids()
+    before = said(model, tokens)
+    del model.config.rope_parameters["full_attention"]["truncate"]
+    with ww.patch(model):
+        require_close(said(model, tokens), before)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
