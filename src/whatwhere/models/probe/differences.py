@@ -117,11 +117,11 @@ def _of_layer(number: int, layer: Layer, description: Description) -> _Stated:
         yield "layers", layer.module, f"{description.layers} layers"
         return
     heads = description.heads[number]
-    sizes = (layer.num_heads, layer.head_dim), (heads.num_heads, heads.head_dim)
+    measured, read = [layer.num_heads, layer.head_dim], [heads.num_heads, heads.head_dim]
     if layer.key_heads != layer.num_heads:  # else the keys may have been repeated before
-        sizes = (*sizes[0], layer.key_heads), (*sizes[1], heads.key_heads)
-    if sizes[0] != sizes[1]:
-        yield "heads", str(sizes[0]), str(sizes[1])
+        measured, read = [*measured, layer.key_heads], [*read, heads.key_heads]
+    if measured != read:
+        yield "heads", ", ".join(map(str, measured)), ", ".join(map(str, read))
     yield from _query_key(number, layer, description)
     yield from _score(layer, description.score[number])
     scale = description.scales[number]
