@@ -296,7 +296,7 @@ function annotated(props: ScatterProps, seen: Seen, over: number | null = null):
   const { width, height } = seen;
   const all = shown <= FEW;
   const most = all ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
-  const printed = Math.max(0, ...props.printed.map(textWidth)) * (13.6 / 12) + 16;
+  const printed = Math.max(0, ...props.printed.map(measure)) + 24;
   const corner = { left: width - printed, right: width, low: height - 22 * props.printed.length - 8, high: height };
   const room = { width, height, radius: size, line: LINE, most, all, occupied: [corner] };
   const labels = placeLabels({ order: byImportance(), position: at, text: name, measure, ...room });
