@@ -107,6 +107,26 @@ def require_fits(made: Any, folder: Any) -> None:
     assert fixed + made.metadata.shared <= SHARED_MEMORY[capability]
 
 
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rows_are_read_and_written_16_bytes_at_once(dtype, capability, calls, tmp_path):
+    """By the rotation and the lookup; their products and sums are rounded separately, as PyTorch's, and ids checked."""
+    tensors = [torch.empty(2, 16, count, 128, dtype=dtype).transpose(1, 2) for count in (32, 32)]
+    rotary.rotate(tensors, tensors, *torch.empty(2, 1, 1, 16, 64), False)
+    weight, ids = torch.empty(100, 768, dtype=dtype), torch.zeros(2, 16, dtype=torch.int64)
+    embedding.embed(weight, ids, 2.0, Rows(torch.empty(1, 16, 768, dtype=dtype)))
+    embedding.embed(weight, ids, 2.0, Rows(torch.empty(64, 768, dtype=dtype), ids[:1]))
+    assert [grid for _, grid, _, _ in calls.kept] == [(2 * 16, 1, 1), (2 * 16 // 2, 1), (2 * 16 // 2, 1)]
+    for (kernel, _, given, constants), checks in zip(calls.kept, (0, 1, 2), strict=True):
+        made = compiled(kernel, given, constants, capability)
+        reads, writes = (set(re.findall(rf"\b{way}\.global\.([.\w]*)", made.asm["ptx"])) for way in ("ld", "st"))
+        assert reads <= {"v4.b32", "v2.b64", "v2.b32", "b64"}
+        assert writes == {"v4.b32"}
+        assert not re.search(r"\bfma\.rn\.f(?:32|64)", made.asm["ptx"])
+        assert len(re.findall(r"call\S*\s+__assertfail", made.asm["ptx"])) == checks
+        require_no_spill(made, tmp_path)
+
+
 def variants() -> Iterator[Any]:
     """Yield calls that together compile each kernel for every dtype, with and without what it may leave out."""
     for dtype, (dim, pairs), interleaved in product(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import whatwhere as ww
 from whatwhere.kernels import backend
 from whatwhere.kernels.rotary import rotate_both, rotate_both_, rotate_in_pytorch
 
@@ -65,6 +66,19 @@ def test_a_rotation_equals_that_of_pytorch(shape, rows, layout, interleaved, dty
     for lines in (sin, sin.mT.contiguous().mT):
         equal(rotate(x, cos, lines, interleaved), rotate_in_pytorch(x, cos, sin, interleaved))
     equal(rotate(x, cos, sin, interleaved, back=True), rotate_in_pytorch(x, cos, -sin, interleaved))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_in_place(interleaved, target, equal):
+    """Nothing beside the rows is touched, and features without an angle stay."""
+    held = sampled(2, 5, 4, 30, device=target)
+    before, x = held.clone(), held[..., 8:20].transpose(1, 2)
+    cos, sin = rotary_tables(1, 1, 5, 4, device=target)
+    wanted = rotate_in_pytorch(x, cos, sin, interleaved)
+    rotary.rotate((x,), (x,), cos, sin, interleaved)
+    equal(x, wanted)
+    equal(held[..., :8], before[..., :8])
+    equal(held[..., 16:], before[..., 16:])
 
 
 def test_blocks_of_several_tokens_heads_and_features(target, equal, monkeypatch):
@@ -129,6 +143,52 @@ def test_queries_and_keys_of_any_strides(layout, interleaved, target, equal, lau
                 equal(one, right)
     assert set(launches) == {"_rotate"}
     assert len(launches) == 3 * (1 + (layout in NOT_SHARED))
+
+
+@pytest.mark.parametrize("what", ["tokens", "dtype", "gradient of one", "gradient to one"])
+def test_queries_and_keys_that_differ_are_two_launches(what, target, equal, launches):
+    """In their number of tokens, as with a KV cache, and so on; no number is another for it."""
+    q, k = sampled(2, 4, 5, 12, device=target), sampled(2, 2, 5, 12, device=target)
+    rope, p = ww.Rotary(12, rotary_dim=8), ww.positions(5).to(target)
+    if what == "dtype":
+        k = k.bfloat16()
+    at_keys = p if what != "tokens" else ww.positions(3).to(target)
+    k = k[:, :, : at_keys.tokens]
+    if "gradient" in what:
+        q.requires_grad_()
+        k.requires_grad_("to" in what)
+    (cos, sin), (key_cos, key_sin) = rope.bind(p), rope.bind(at_keys)
+    launches.clear()
+    rotated = (
+        rotate_both(q, k, cos, sin, False) if what != "tokens" else rope.map_both(q, k, (cos, sin), (key_cos, key_sin))
+    )
+    with torch.no_grad():
+        for x, y, tables in ((q, rotated[0], (cos, sin)), (k, rotated[1], (key_cos, key_sin))):
+            equal(y.detach(), rotate_in_pytorch(x, *tables, False))
+    assert launches.count("_rotate") == (1 if what == "gradient to one" else 2)
+    if "gradient" in what:
+        assert rotated[1].requires_grad == k.requires_grad
+        launches.clear()
+        (slope,) = torch.autograd.grad(rotated[0].sum(), q)
+        equal(slope, rotate_in_pytorch(torch.ones_like(q), cos, -sin, False))
+        assert launches == ["_rotate"], "no zeros are made and rotated for keys"
+
+
+def test_binding_is_one_launch_for_all_layers(target, launches):
+    """And a layer's rotation is one, forward and backward; in place too."""
+    p = ww.positions(6, start=3).to(target)
+    q, k = (sampled(2, n, 6, 8, device=target).requires_grad_() for n in (4, 2))
+    rope = ww.Rotary(8)
+    layers = ww.bind([ww.Where(rope) for _ in range(24)], p)
+    assert launches == ["_cos_sin"]
+    launches.clear()
+    rotated = [here.query_key(q, k) for here in layers]
+    assert launches == ["_rotate"] * 24
+    sum(y.sum() + z.sum() for y, z in rotated).backward()
+    assert launches == ["_rotate"] * 48
+    with torch.no_grad():
+        layers[0].query_key(q.clone(), k.clone(), in_place=True)
+    assert launches == ["_rotate"] * 49
 
 
 @pytest.mark.cuda

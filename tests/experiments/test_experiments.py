@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.base_bound import fit, similarity_bound
-from experiments.bench import Bench
+from experiments.bench import Bench, paired, score
 from experiments.expressions import length, randomized, robustness, table_contents
 from experiments.text import context_extension, text, under_trained
 from whatwhere.comparison import read_results
@@ -72,6 +72,15 @@ def test_a_loss_is_better_where_it_is_lower(tmp_path):
     results = by_id(text(MadeUp(tmp_path, set_score(256, {"alibi": 1.5, "rotary": 3.0}))))
     assert results["E3.3"].verdict == "holds"
     assert results["E3.3"].measured.median == pytest.approx(1.5)
+
+
+def test_pairs_are_of_one_seed(tmp_path):
+    def change(run):
+        run["scores"]["12"]["all"] = 0.8 if run["scheme"] == "alibi" else run["seed"] / 4
+
+    results = MadeUp(tmp_path, change).compare("x", ("none", "alibi"), 3, task="expressions")
+    assert paired(results, "alibi", "none", score(12)) == pytest.approx([0.8, 0.55, 0.3])
+    assert paired(results, "alibi", "absent", score(12)) == [None] * 3
 
 
 def test_the_bound_is_the_least_sum_of_cosines():

@@ -193,6 +193,18 @@ def test_a_changed_table_is_called_and_not_bypassed(monkeypatch):
     assert torch.equal(layer(ids), rows + 1 + p)
 
 
+def test_an_optimizer_that_keeps_the_table_looks_rows_up():
+    class Keeper:
+        def lookup(self, weight: Tensor, ids: Tensor, padding_idx: int | None) -> Tensor:
+            return 10 * weight[ids]
+
+        def before_readout(self) -> None: ...
+
+    layer, ids = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T))
+    layer.tokens.keeper = Keeper()
+    assert torch.equal(layer(ids), 10 * layer.tokens.weight[ids] * 2 + layer.where.input.weight[:T])
+
+
 @pytest.mark.usefixtures("our_own_checks")
 @pytest.mark.parametrize("positions", [None, torch.tensor([[1, 0, 2, 2, 3]] * B)])
 def test_errors_are_those_of_pytorch_only(positions):

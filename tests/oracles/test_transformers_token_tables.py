@@ -67,6 +67,14 @@ def test_per_layer_inputs_of_gemma(build: Callable[[], Gemma3nTextModel | Gemma4
         assert float(wanted.abs().max()) > 1  # a thousand times the tolerance, at least
 
 
+def test_ids_outside_the_table_of_gemma_3n_read_its_first_row() -> None:
+    model = gemma3n(vocab_size=40)
+    ids = torch.tensor([[3, 30, 39, 0]])
+    with torch.no_grad():
+        wanted = model.get_per_layer_inputs(ids)
+        torch.testing.assert_close(ours_of(model, outside=0).lookup(ids), wanted, rtol=0, atol=0)
+
+
 def qwen4_exp(layer: int) -> tuple[Qwen4ExpTextNGramEmbedding, ww.HashedNGramEmbedding]:
     """Return its module, and ours with the same hashes, from the settings alone, and with the same rows."""
     config = Qwen4ExpTextConfig(vocab_size=5_000, ngram_size=4, heads_per_ngram=2, ngram_vocab_size_base=100)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -429,6 +430,24 @@ def test_old_rows_are_not_written_into_another_file(path: Path) -> None:
     assert not load_file(path)["weight"].any()
     path.write_bytes(content)
     assert FileTokenEmbedding(path).rows_in_file.number == 10
+
+
+def test_the_memory_of_a_step_does_not_depend_on_the_rows_of_the_table(tmp_path: Path) -> None:
+    peaks = []
+    for count in (10_000, 20_000, 2_000_000):  # the first imports; the numbers of the last alone take 16 MB
+        path = tmp_path / f"{count}.safetensors"
+        FileTokenEmbedding.create(path, count, 2, generator=generator())
+        tracemalloc.start()
+        try:
+            table = FileTokenEmbedding(path)
+            optimizer = FileRowAdamW(table)
+            table(torch.arange(256) * (count // 256)).sum().backward()
+            optimizer.step()
+            optimizer.flush()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[2] < peaks[1] + (1 << 18), peaks
 
 
 def test_states_of_other_algorithms_are_refused(tmp_path: Path) -> None:

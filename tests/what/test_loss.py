@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import whatwhere as ww
 from whatwhere import linear_cross_entropy, reference
@@ -221,6 +222,18 @@ def test_a_second_derivative_is_refused_and_transforms_have_it(reduction: str) -
     with forward_ad.dual_level():
         dual = forward_ad.unpack_dual(ours(forward_ad.make_dual(h, tangent), w)).tangent
     torch.testing.assert_close(dual, along[1])
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activation_checkpointing(dtype: torch.dtype, reentrant: bool) -> None:
+    hidden, _, _, targets = given(dtype)
+    table, found = ww.TokenEmbedding(V, D, init=1.0, dtype=dtype), []
+    for call in (table.loss, partial(checkpoint, table.loss, use_reentrant=reentrant)):
+        call(hidden, targets).backward()
+        found.append((hidden.grad, table.weight.grad))
+        hidden.grad = table.weight.grad = None
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.compile

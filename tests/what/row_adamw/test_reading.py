@@ -22,6 +22,15 @@ def test_a_trained_output_projection_is_refused():
         optimizer.step()
 
 
+def test_an_output_projection_that_is_not_trained_reads_rows_that_are_up_to_date():
+    race = Race(sampled(V, D), **OPTIONS)
+    race.run(20)
+    hidden = sampled(3, D)
+    with torch.no_grad():
+        logits = race.table.readout(hidden)
+    torch.testing.assert_close(logits.double(), hidden.double() @ race.exact.detach().mT, rtol=0, atol=1e-5)
+
+
 def test_rows_that_were_not_read_through_the_module_are_refused():
     table = TokenEmbedding(V, D)
     optimizer = RowAdamW(table)
@@ -31,6 +40,16 @@ def test_rows_that_were_not_read_through_the_module_are_refused():
         optimizer.step()
     optimizer.flush()
     optimizer.step()
+
+
+def test_what_was_computed_from_the_whole_table_has_no_gradient_once_rows_have_moved():
+    race = Race(sampled(V, D), **OPTIONS)
+    race.take(torch.tensor([1, 2]), sampled(2, D))
+    race.take(torch.tensor([3]), sampled(1, D))
+    penalty = race.table.weight.square().sum()
+    race.table(torch.tensor([1]))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        penalty.backward()
 
 
 def test_another_weight_put_there_for_one_call_is_read():

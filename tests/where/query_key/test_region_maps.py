@@ -65,6 +65,15 @@ def test_products_are_those_of_the_reference(name):
     np.testing.assert_allclose(ours.numpy()[:, *np.tril_indices(n)], expected[:, *np.tril_indices(n)], atol=2e-6)
 
 
+def test_no_distance_is_beyond_what_the_model_was_trained_for():
+    """A window of 4 and groups of 2 bring 16 positions into 10, chunks of 6 any number."""
+    far = [reference.self_extend_distance(i, j, 4, 2) for i in range(16) for j in range(i + 1)]
+    assert max(far) == 9
+    everything = [(i, j, reference.dual_chunk_distance(i, j, 6, 9)) for i in range(60) for j in range(i + 1)]
+    assert {d for _, _, d in everything} == set(range(10))
+    assert all(d == i - j for i, j, d in everything if i - j < 9 - 6 + 1)
+
+
 @each
 @pytest.mark.parametrize("length", [4, 5, 6])
 def test_short_texts_cost_and_compute_what_plain_rotary_does(name, length, monkeypatch):
