@@ -219,6 +219,25 @@ def test_a_folder_whose_replacement_was_killed_is_there_or_restored(
     assert [path.name for path in out.iterdir()] == ["new" if can_exchange else "old"]
 
 
+def test_what_a_sweep_removes_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, removed = atomic._lock, list[Path]()
+
+    def late(path: Path, wait: bool = False) -> int | None:
+        if wait and not removed:
+            removed.append(path)
+            path.rmdir()
+        return lock(path, wait)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    with atomic.temporary_folder(tmp_path / "work") as folder:
+        assert folder.is_dir()
+        assert removed
+        assert folder not in removed
+    assert list(tmp_path.iterdir()) == []
+
+
 # What writes
 
 

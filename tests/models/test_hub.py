@@ -129,6 +129,15 @@ def test_only_headers_and_requested_rows_are_downloaded(site: Hub) -> None:
     assert site.sent < 3 * hub.BLOCK < len(site.files["model.safetensors"])
 
 
+def test_a_large_vocabulary_makes_the_tokenizer(site: Hub) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", *(f"unused{n:0400}" for n in range(2993))]
+    site.files |= {"config.json": json.dumps(CONFIG | {"model_type": "bert"}).encode(),
+                   "vocab.txt": "\n".join(words).encode(),
+                   "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}  # fmt: skip
+    assert len(site.files["vocab.txt"]) > hub.BLOCK
+    assert ww.read("someone/model").tokenizer.encode("the cat").ids == [2, 5, 6, 3]
+
+
 def test_the_whole_table_is_equal_and_its_download_reported(site: Hub) -> None:
     shown: list[str] = []
     token = downloads.set(Downloads(shown.append))

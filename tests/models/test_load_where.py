@@ -152,6 +152,17 @@ def test_learned_numbers_of_all_types_are_found_under_published_names(model_type
     assert missing_of(model_type, tmp_path) == []
 
 
+def test_the_bias_of_xlnet_is_that_of_the_file(tmp_path: Path) -> None:
+    model = model_of(config_of("xlnet"))
+    model.save_pretrained(tmp_path)
+    layers = attention_of_layers(ww.Checkpoint.open(tmp_path))
+    for (where, _), layer in zip(layers, model.transformer.layer, strict=True):
+        bias: Any = where.score
+        torch.testing.assert_close(bias.u, layer.rel_attn.r_w_bias)
+        torch.testing.assert_close(bias.v, layer.rel_attn.r_r_bias)
+        torch.testing.assert_close(bias.weight, layer.rel_attn.r.permute(1, 2, 0))
+
+
 def test_a_table_without_a_configuration_is_loaded_and_noted(tmp_path: Path) -> None:
     table = random(5, 4)
     path = folder(tmp_path, None, {"wte.weight": random(9, 4), "wpe.weight": table})

@@ -51,6 +51,13 @@ def test_of_dia_the_encoder_is_read() -> None:
     assert differences(probe(tiny_model(config)), inner) == []
 
 
+def test_rope_parameters_beside_the_text_of_music_flamingo_are_those_of_its_sounds() -> None:
+    config = CONFIG_MAPPING["musicflamingo"]()
+    plan = ww.from_huggingface(config).query_key[0]
+    assert plan is not None
+    assert (config.rope_parameters["rope_theta"], plan.settings["theta"]) == (1200.0, 10_000.0)
+
+
 @pytest.mark.parametrize("window", [4, [4, 2]])
 def test_windows_of_longformer_end_where_theirs_do(window: Any) -> None:
     """By which tokens of the text change the output of one layer at one of them."""

@@ -74,7 +74,7 @@ def mlx(bits: int, group: int, name: str = TABLE) -> tuple[dict[str, torch.Tenso
 
 
 @pytest.mark.every_nth(3)
-@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("settings", ["both", "own layer", "shards"])
 def test_mlx(tmp_path: Path, bits: int, settings: str) -> None:
     tensors, right = mlx(bits, 32)

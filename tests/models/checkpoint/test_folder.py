@@ -164,10 +164,12 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
         ("config.json", b" " * 10_000_001, "such a file has at most 10,000,000"),
         ("tokenizer.json", b"{}", "no vocabulary where model.vocab should be"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": "b"}}}', "the token 'a' has the number 'b'"),
+        ("tokenizer.json", b'{"model": {"vocab": {"a": -1}}}', "the token 'a' has the number '-1'"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": 1000000000000}}}', "numbers 1 tokens up to 1,000,000,000,000"),
         ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [3]}', "added_tokens is not a list of objects"),
         ("tokenizer.json", b'{"a":' * 100_000, "nested too deeply"),
         ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "is truncated"),
+        ("tokenizer.model", b"\x0a" + b"\xff" * 20, "is truncated"),
         ("tokenizer.model", b"IQ== 0\nIg== 1\n", "it is not a SentencePiece model"),
     ],
 )

@@ -11,6 +11,8 @@ import torch
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import GGUF_TYPES
+from whatwhere.models.checkpoint.gguf import TYPES
 
 from .damage import refused
 from .samples import GGUF_TOKENS, write_gguf
@@ -48,6 +50,12 @@ def test_every_type(kind: Kind, tmp_path: Path) -> None:
     assert np.array_equal(checkpoint.array("token_embd.weight"), right, equal_nan=True)
     assert np.array_equal(checkpoint.array("token_embd.weight", [8, 1, 2]), right[[8, 1, 2]], equal_nan=True)
     assert np.array_equal(checkpoint.array("other"), TABLE[:2])
+
+
+def test_types_have_the_numbers_of_the_package() -> None:
+    theirs = {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    assert {number: one for number, one in theirs.items() if one[1] > 1} == GGUF_TYPES
+    assert theirs.keys() == TYPES.keys()
 
 
 def test_torch_gets_what_is_stored(tmp_path: Path) -> None:

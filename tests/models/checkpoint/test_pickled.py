@@ -41,7 +41,8 @@ def test_the_way_out_works(tmp_path: Path) -> None:
     assert np.array_equal(Checkpoint.open(path.with_suffix(".safetensors")).array("wte.weight"), WEIGHT.T.numpy())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.bool, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool,
+                                   torch.float8_e4m3fn, torch.float8_e5m2], ids=str)  # fmt: skip
 def test_types(dtype: torch.dtype, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     torch.save(OrderedDict(x=WEIGHT.to(dtype), turned=WEIGHT.to(dtype).T, one=WEIGHT[0, 1].to(dtype)), path)

@@ -135,6 +135,15 @@ def test_empty_files_are_called_so(tmp_path: Path) -> None:
             tokenizer_in(folder)
 
 
+def test_of_equal_lines_the_last_is_the_token(tmp_path: Path) -> None:
+    """And blanks at the end of a line do not belong to it."""
+    rows = wordpiece(tmp_path)
+    lines = (tmp_path / "vocab.txt").read_text().splitlines()
+    (tmp_path / "vocab.txt").write_text("\n".join([*lines[:-1], lines[-1] + " ", lines[20], ""]))
+    tokenizer = saved(tmp_path, rows + 1, "bert").tokenizer
+    assert (tokenizer.token_to_id(lines[20]), tokenizer.token_to_id(lines[-1])) == (rows, rows - 1)
+
+
 def test_without_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     why = saved(tmp_path, byte_pairs(tmp_path), "gpt2").why_no_tokenizer
