@@ -52,3 +52,11 @@ def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
     theirs = qwen2.apply_rotary_pos_emb_vision(q, k, cos[0], sin[0])
     ours = ww.AxialRotary(head_dim)(q.transpose(0, 1)[None], k.transpose(0, 1)[None], p)
     require_close(tuple(x[0].transpose(0, 1) for x in ours), theirs, 5 * 50 * 3e-7)
+
+
+def test_whole_rows_and_columns_are_other_angles() -> None:
+    """The usual grid of an axial rotary gives scores that have nothing to do with DINOv3's."""
+    module = dinov3.DINOv3ViTRopePositionEmbedding(DINOv3ViTConfig(**CONFIG)).eval()
+    q, rope = torch.randn(1, 2, 48, 32), ww.AxialRotary(32, theta=100.0)
+    scores = [x @ x.mT for x in (rope(q, q, ww.Positions.grid(6, 8))[0], rotated(module, q, 6, 8))]
+    assert (scores[0] - scores[1]).abs().max() > 10

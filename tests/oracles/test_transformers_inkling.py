@@ -66,3 +66,20 @@ def test_the_largest_norm_of_inkling_2(threshold: float, recorded: list[Any]) ->
         element = scheme.bind(p, p, gates=scheme.gates(x))
         made = table_of(element, *theirs.shape)
     torch.testing.assert_close(made, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_the_temperature_multiplies_the_bias_too(recorded: list[Any]) -> None:
+    module, x = layer(InklingTextConfig(**SIZES), 1), torch.randn(1, TOKENS, HIDDEN, dtype=torch.float64)
+    with torch.no_grad():
+        module(x, None)
+        theirs = recorded.pop()["position_bias"]
+        tau = temperature.ClampedLog(alpha=0.5, length=7).at(torch.arange(TOKENS))
+        bias = []
+        for curve in (temperature.ClampedLog(alpha=0.5, length=7), None):
+            scheme = ww.Inkling(HIDDEN, HEADS, FEATURES, EXTENT, temperature=curve).double()
+            scheme.load_state_dict({"weight": module.r_proj.weight, "profiles": module.rel_logits_proj.proj})
+            element = scheme.bind(ww.positions(TOKENS), ww.positions(TOKENS), gates=scheme.gates(x))
+            bias.append(table_of(element, 1, HEADS, TOKENS, TOKENS))
+    torch.testing.assert_close(bias[0], theirs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(bias[1] * tau[:, None], theirs, rtol=1e-6, atol=1e-6)
+    assert (bias[1] - theirs).abs().max() > 0.1

@@ -225,3 +225,38 @@ def test_times_that_keep_their_fractions() -> None:
     assert ww.Positions.multimodal(**given, per_second=2.0).index[0, 0].tolist() == [0, 1, 2, 3]
     with pytest.raises(ww.errors.SettingError, match=r"per_second=0\.0"):
         ww.Positions.multimodal(**given, per_second=0.0)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize(
+    ("grid", "step", "text", "by_the_grid"),
+    [
+        ((3, 4, 4), 50.0, 101, 2),  # the example of Qwen2.5-VL's docstring: times 0, 50, 100
+        ((8, 4, 4), 1.0, 8, 2),  # Qwen2-VL
+        ((8, 4, 4), 0.25, 2, 2),  # times 0 and 1
+        ((2, 4, 12), 1.0, 6, 6),  # wider than long
+    ],
+)
+def test_text_behind_a_long_video(grid: tuple[int, int, int], step: float, text: int, by_the_grid: int) -> None:
+    """A next token by decoding is where a token in the prompt would have been; only transformers says otherwise."""
+    number, grids = grid[0] * grid[1] * grid[2] // 4, torch.tensor([grid])
+    types = torch.tensor([2] * number + [0] * 3)
+    p = ww.Positions.multimodal(types, video_grids=grids, time_steps=step)
+    assert p.index[:, 0, -3:].tolist() == [[text, text + 1, text + 2]] * 3
+    assert torch.equal(
+        ww.Positions.multimodal(types[:-3], None, grids, time_steps=step).next_text(3).index, p[-3:].index
+    )
+    q = ww.Positions.multimodal(types, video_grids=grids, time_steps=step, after="grid")
+    assert q.index[:, 0, -3:].tolist() == [[by_the_grid, by_the_grid + 1, by_the_grid + 2]] * 3
+    image = ww.Positions.multimodal(torch.tensor([1] * number + [0]), grids)
+    assert image.index[0, 0, -1] == max(grid[0], grid[1] // 2, grid[2] // 2)
+    with pytest.raises(ww.errors.SettingError, match="after='frames'"):
+        ww.Positions.multimodal(types, video_grids=grids, after="frames")  # type: ignore[arg-type]
+
+
+def test_the_position_is_not_the_slot() -> None:
+    """An image of 8 by 12 patches has 24 tokens, and the text after it is 6 positions on."""
+    types = torch.tensor([0, *[1] * 24, 0, 0])
+    p = ww.Positions.multimodal(types, torch.tensor([[1, 8, 12]]))
+    assert p.index[:, 0, -2:].tolist() == [[7, 8]] * 3
+    assert p.next_text().index.flatten().tolist() == [9, 9, 9]

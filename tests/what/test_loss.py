@@ -276,7 +276,8 @@ def test_log_probs_are_those_of_a_log_softmax(
         logits = exact[0] @ exact[1].T
         return (logits if softcap is None else softcap * (logits / softcap).tanh()).log_softmax(-1)
 
-    tolerance = {torch.bfloat16: 0.02, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    # Where a CPU multiplies in bfloat16, logits from 4 on are rounded to steps of 1/32.
+    tolerance = {torch.bfloat16: 0.04, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     for several in ((), (4,)):
         ids = torch.randint(V, (*shape, *several))
         wanted = every().gather(-1, ids if several else ids[..., None]).reshape(ids.shape)

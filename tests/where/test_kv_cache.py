@@ -603,3 +603,46 @@ def test_pasted_keys_have_the_dtype_of_those_that_are_there() -> None:
     cache.append(4, text.k, text.v.bfloat16())
     other.append(4, text.k.bfloat16(), text.v.bfloat16())
     assert cache.paste(other).k.dtype == torch.float32
+
+
+def test_what_a_whole_model_makes_of_an_operation() -> None:
+    """Two layers: a shift is exact; a drop, a second paste or another regime is not, as the second layer shows."""
+    where, text = ww.Where(ww.Rotary(HEAD_DIM)), draw(1, T, DIM)
+    weights = [draw(3, DIM, DIM, seed=n) * DIM**-0.5 for n in (1, 2)]
+
+    def read(x: Tensor, caches: list[ww.KVCache]) -> Tensor:
+        for (a, b, c), cache in zip(weights, caches, strict=True):
+            q, k, v = ((x @ w).unflatten(-1, (HEADS, -1)).transpose(1, 2) for w in (a, b, c))
+            here = cache.at(x.shape[1])
+            q, k = here.query_key(q, k)
+            x = x + here.attention(q, *cache.append(here, k, v)).transpose(1, 2).flatten(2)
+        return x
+
+    def after(*parts: Tensor, where: ww.Where = where, length: int | None = None) -> list[ww.KVCache]:
+        caches = [where.cache(regime_length=length), where.cache(regime_length=length)]
+        for part in parts:
+            read(part, caches)
+        return caches
+
+    def distance(changed: list[ww.KVCache], fresh: list[ww.KVCache]) -> list[float]:
+        last = draw(1, 1, DIM, seed=8)
+        y, z = read(last, changed), read(last, fresh)
+        layers = [float((a.k - b.k).abs().amax()) for a, b in zip(changed, fresh, strict=True) if a.tokens == b.tokens]
+        return [*layers, float((y - z).abs().amax())]
+
+    kept = torch.cat([text[:, :3], text[:, 7:]], 1)
+    shifted = [cache.shift(50) for cache in after(text)]
+    y, z = read(kept[:, :1], shifted), read(kept[:, :1], after(text))
+    assert (y - z).abs().max() < 1e-5
+    first, second, end = distance([cache.drop(3, 7) for cache in after(text)], after(kept))
+    assert first < 1e-5 < 0.1 < min(second, end)
+    one, two = after(text[:, :6]), after(text[:, 6:])
+    first, second, end = distance([a.paste(b) for a, b in zip(one, two, strict=True)], after(text))
+    assert first < 1e-5 < 0.1 < min(second, end)
+    dynamic = ww.Where(ww.Rotary(HEAD_DIM, scaling=ww.scaling.DynamicNTK(2.0, 8)))
+    stated = after(text[:, :8], where=dynamic, length=40)
+    first, second, end = distance([cache.regime(40) for cache in after(text[:, :8], where=dynamic)], stated)
+    assert first < 1e-5 < 0.01 < min(second, end)
+    alone = [where.cache().paste(cache, at=30) for cache in after(text)]
+    y, z = read(kept[:, :1], alone), read(kept[:, :1], after(text))
+    assert (y - z).abs().max() < 1e-5

@@ -65,3 +65,14 @@ def test_cached_keys_have_the_old_frequencies():
         wanted = scheme.map_key(k, new)
         assert (cached - wanted).abs().max() > 0.1
         torch.testing.assert_close(scheme.rerotate(cached, old, new), wanted, rtol=0, atol=1e-6)
+
+
+def test_bfloat16_of_alpha_moves_far_angles():
+    scheme = trained()
+    near, far = ww.positions(2), ww.positions(2, start=100_000)
+    with torch.no_grad():
+        exact = [scheme.bind(p)[0] for p in (near, far)]
+        rounded = [scheme.bfloat16().bind(p)[0] for p in (near, far)]
+    close, apart = ((one - other).abs().max() for one, other in zip(exact, rounded, strict=True))
+    assert close < 1e-2
+    assert apart > 0.5

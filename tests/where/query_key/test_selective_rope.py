@@ -76,3 +76,12 @@ def test_gradients_through_aot_eager_are_those_of_eager(name):
         run(where, p, *inputs).square().sum().backward()
         gradients.append([parameter.grad.clone() for parameter in scheme.parameters()])
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_no_weights_are_no_positions():
+    scheme, inputs = ww.SelectiveRoPE(DIM, HEAD_DIM, HEADS), vectors()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.zero_()
+    here = ww.Where().at(TOKENS)
+    assert_close(attend(ww.Where(scheme), TOKENS, *inputs), here.attention(*inputs[1:]))

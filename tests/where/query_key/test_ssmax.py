@@ -34,3 +34,16 @@ def test_a_wrapped_map_receives_the_length():
         assert torch.equal(mapped_k, inner(q, k, p, regime_length=length)[1])
     assert torch.equal(where.at(p).query_key(q, k)[1], inner(q, k, p)[1])
     assert not torch.equal(inner(q, k, p)[1], inner(q, k, p, regime_length=4)[1])
+
+
+def test_attention_is_a_softmax_to_the_base_of_what_is_seen():
+    """Nakanishi, equation 3: weights n ** (s z) over their sum, n the tokens that the query sees."""
+    scheme, p = scaled(), ww.positions(7)
+    q, k, v = draw(1, 3, 7, 8, seed=1), draw(1, 3, 7, 8, seed=2), draw(1, 3, 7, 8, seed=3)
+    here = ww.Where(query_key=scheme).at(p)
+    ours = here.attention(*here.query_key(q, k), v)
+    z = (q.double() @ k.double().mT) / 8**0.5
+    n = torch.arange(1, 8).double()[:, None]
+    powers = (n ** (scheme.weight.double()[:, None, None] * z)).tril()
+    wanted = powers / powers.sum(-1, keepdim=True) @ v.double()
+    torch.testing.assert_close(ours.double(), wanted, rtol=0, atol=2e-6)

@@ -146,3 +146,25 @@ def test_scalings_are_values():
         ww.scaling.Linear(2.0).factor = 3.0
     assert repr(ww.Rotary(8, scaling=ww.scaling.Linear(2.0))).endswith("rotary_dim=8, scaling=Linear(factor=2.0))")
     assert not ww.Rotary(8, scaling=ww.scaling.Linear(2.0)).state_dict()
+
+
+@FOLLOWING
+def test_each_document_has_its_own_regime(scaling):
+    rope, sizes = ww.Rotary(DIM, scaling=scaling), (100, 30, 64, 65)
+    together = rope.bind(ww.Positions.packed(sizes))
+    for part in range(2):
+        apart = [rope.bind(ww.positions(n))[part] for n in sizes]
+        assert torch.equal(together[part], torch.cat(apart, dim=2))
+
+
+@pytest.mark.parametrize(
+    "scaling", [ww.scaling.YaRN(16.0, TRAINED), ww.scaling.YaRN(4.0, TRAINED, attention_factor=2.5), LONGROPE]
+)
+def test_lengths_are_multiplied_by_the_magnitude_and_scores_by_its_square(scaling):
+    rope, p = ww.Rotary(DIM, scaling=scaling), ww.positions(12, start=1000)
+    q, k = draw(1, 2, 12, DIM), draw(1, 2, 12, DIM, seed=1)
+    rotated_q, rotated_k = rope(q, k, p)
+    assert rope.magnitude == scaling.magnitude > 1
+    torch.testing.assert_close(rotated_q.norm(dim=-1), scaling.magnitude * q.norm(dim=-1), rtol=1e-7, atol=0)
+    own = (rotated_q * rotated_k).sum(-1)  # a query and the key of its own position
+    torch.testing.assert_close(own, scaling.magnitude**2 * (q * k).sum(-1), rtol=0, atol=1e-5)

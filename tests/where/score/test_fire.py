@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import whatwhere as ww
 
@@ -9,6 +10,26 @@ import whatwhere as ww
 def sampled(num_heads: int = 3, **settings) -> ww.FIRE:
     torch.manual_seed(0)
     return ww.FIRE(num_heads, **settings).double()
+
+
+def test_below_the_threshold_it_is_a_function_of_the_distance():
+    scheme = sampled(threshold=100.0)
+    near, far = (scheme(ww.positions(30, start=start)).detach() for start in (0, 71))
+    assert torch.equal(near, far)  # positions 71..100: the divisor is the same number
+    table = near[0]
+    assert all(bool((table.diagonal(k, 1, 2) == table.diagonal(k, 1, 2)[:, :1]).all()) for k in range(-29, 30))
+    assert (scheme(ww.positions(30, start=72)).detach() - near).abs().max() > 0
+
+
+def test_beyond_the_threshold_every_length_is_the_same_range():
+    """The paper's point: the first token is at ratio 1 for every query, so no length lies outside what was trained."""
+    scheme = sampled(threshold=10.0)
+    queries = torch.tensor([[10, 11, 100, 12_345, 999_999]])
+    first = scheme(queries, torch.tensor([[0]]))[0, :, :, 0].detach()
+    # The 1e-6 in the divisor is a larger share of a smaller one: at 10 of ln(2), at 999,999 of ln(100,000).
+    assert_close(first, first[:, :1].expand_as(first), rtol=0, atol=1e-5)
+    own = scheme(queries)[0].detach().diagonal(0, 1, 2)
+    assert torch.equal(own, own[:, :1].expand_as(own))
 
 
 def test_it_starts_at_the_papers_numbers_and_as_linear_layers_do():
