@@ -144,12 +144,3 @@ def test_a_cache_of_dual_chunk_attention_has_each_key_once():
     q = draw(1, 4, 3, 8)
     for scheme, copies in ((ww.SelfExtend(ww.Rotary(8), 4, 2), 2), (ww.DualChunk(ww.Rotary(8), 4, 5), 1)):
         assert scheme(q, q[:, :2], ww.positions(3))[1].shape == (1, 2 * copies, 3, 8)
-
-
-def test_no_distance_is_beyond_what_the_model_was_trained_for():
-    """A window of 4 and groups of 2 bring 16 positions into 10, chunks of 6 any number."""
-    far = [reference.self_extend_distance(i, j, 4, 2) for i in range(16) for j in range(i + 1)]
-    assert max(far) == 9
-    everything = [(i, j, reference.dual_chunk_distance(i, j, 6, 9)) for i in range(60) for j in range(i + 1)]
-    assert {d for _, _, d in everything} == set(range(10))
-    assert all(d == i - j for i, j, d in everything if i - j < 9 - 6 + 1)
