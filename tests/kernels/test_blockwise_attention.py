@@ -240,6 +240,17 @@ def test_only_what_requires_a_gradient_gets_one(learned):
         assert error(gradients(y, [leaf])[0], gradients(right, [leaf])[0]) < 2e-6
 
 
+def test_a_bias_is_not_rounded_to_bfloat16():
+    """Values pick the weight of the first key. Results are rounded by 1/256; a bias would be by 1/32."""
+    tokens, slope = 1000, 0.01
+    q = torch.zeros(1, 1, tokens, HEAD_DIM, dtype=torch.bfloat16)
+    v = q.clone()
+    v[:, :, 0] = 1
+    y = ww.Where(score=ww.ALiBi(1, slopes=[slope])).at(ww.positions(tokens)).attention(q, q, v)[0, 0, :, 0].double()
+    faded = (-slope * torch.arange(tokens, dtype=torch.float64)).exp()
+    torch.testing.assert_close(y, faded / faded.cumsum(0), rtol=2**-7, atol=0)
+
+
 def test_autocast_rounds_products_but_no_bias():
     q, k, v = vectors(4)
     where = ww.Where(score=ww.ALiBi(4))
@@ -250,6 +261,18 @@ def test_autocast_rounds_products_but_no_bias():
     right = exact(q, k, v, ww.ALiBi(4)(ww.positions(TOKENS)), causal=True)
     assert error(low, right) < TOLERANCE[torch.bfloat16]
     assert_alike(y, right, [q, k, v], [q, k, v], TOLERANCE[torch.bfloat16])
+
+
+def test_autocast_does_not_change_the_backward_pass():
+    q, k, v = vectors(2)
+    bias = Bumps(2)
+    leaves = [q, k, v, bias.weight]
+    y = ww.Where(score=bias).at(ww.positions(TOKENS)).attention(q, k, v)
+    g = torch.randn_like(y)
+    right = torch.autograd.grad(y, leaves, g, retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = torch.autograd.grad(y, leaves, g)
+    assert all(torch.equal(one, other) for one, other in zip(result, right, strict=True))
 
 
 def attend_with_alibi(dropout: float = 0.0) -> Tensor:

@@ -80,6 +80,8 @@ Positions.abacus(torch.tensor([[1, -7]]), [1]) -> TokenError: id -7 at (0, 1) is
 Positions.abacus(IDS.double(), [1]) -> TokenError: these have dtype torch.float64
 
 # what comes next, documents and axes
+positions(4).tree(torch.tensor([-1, 1])) -> PositionError: draft 1 has parent 1, but needs one before it
+Positions.multimodal(torch.tensor([0]), after="frames") -> SettingError: after='frames'
 positions(3).next(-1) -> PositionError: whole number of 0 or more
 positions(3).next(True) -> PositionError: whole number of 0 or more
 Positions.from_position_ids(torch.tensor([0, 4, 9])).next() -> PositionError: how they continue … p[t : t + 1]

@@ -74,6 +74,20 @@ def test_a_state_before_the_first_step():
     assert "fused" not in optimizer.param_groups[0]
 
 
+def test_a_state_before_the_first_step_begins_anew():
+    race = Race(sampled(V, D), **OPTIONS)
+    race.run(10)
+    race.rows.load_state_dict(RowAdamW(TokenEmbedding(V, D), **OPTIONS).state_dict())
+    race.table.load_state_dict({"weight": race.start})
+    weights = [race.exact, race.single]
+    for weight, optimizer in zip(weights, race.dense, strict=True):
+        optimizer.state.clear()
+        weight.data.copy_(race.start)
+    race.run(10)
+    ours, dense = race.errors()
+    assert 0 < ours <= 2 * dense
+
+
 def test_the_table_is_saved_with_all_rows_up_to_date_and_is_what_was_loaded():
     race = Race(sampled(V, D), **OPTIONS)
     race.run(20)
