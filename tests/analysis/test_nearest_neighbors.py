@@ -107,6 +107,32 @@ def require_first(result: Nearest, ranked: list[tuple[np.ndarray, np.ndarray]], 
         assert result.scores[n].tolist() == exact[allowed][: result.ids.shape[1]].tolist()  # to the bit
 
 
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", tables())
+def test_no_float32_score_is_off_by_more_than_its_bound(name: str, metric: Metric, centered: bool) -> None:
+    """Against the float64 scores, brought to the form that the bounds are of."""
+    table = tables()[name]
+    search = Search(table, metric, centered)
+    mean = search.mean if centered else None
+    rows, queries = widened(table, mean), widened(queries_of(table), mean)
+    directions, norms = units(queries)
+    middle, errors = search._bounds(directions.astype(np.float32), norms, slice(None))
+    longest = units(rows)[1].max()
+    for n, query in enumerate(directions if metric == "cosine" else queries):
+        result = pair_scores(metric, np.broadcast_to(query, rows.shape), rows)
+        with np.errstate(all="ignore"):
+            if metric == "dot":
+                result = result / norms[n] / longest
+            if metric == "euclidean":
+                largest = max(norms[n], longest)
+                result = ((norms[n] / largest) * norms[n] / longest - (result / largest) * (result / longest)) / 2
+        known = np.isfinite(result) & np.isfinite(errors[n])
+        assert (np.abs(middle[n] - result)[known] <= np.broadcast_to(errors[n], result.shape)[known]).all()
+    if name in ("drawn", "many numbers a row"):  # else the bounds would hold, and exclude nothing
+        assert (errors[:-1] < 2e-3).all() or metric == "euclidean"
+
+
 def test_scores_are_those_of_their_definitions() -> None:
     g = np.random.default_rng(3)
     table, query = g.standard_normal((50, 19)).astype(np.float32), g.standard_normal(19)

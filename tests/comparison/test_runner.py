@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,21 @@ def test_where_keeping_fails_nothing_else_is_waited_for(error: BaseException) ->
     with pytest.raises(type(error)):
         on(executor, JOBS, keep)
     assert [future.cancelled() for future in executor.futures] == [False, True, True]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BrokenProcessPool()])
+def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> None:
+    class Together(ByHand):
+        def submitted(self) -> None:
+            if len(self.futures) == 6:
+                for number in (0, 1, 3, 4, 5):
+                    self.finish(number)
+                self.futures[2].set_exception(error)
+
+    kept = Kept()
+    with pytest.raises((KeyboardInterrupt, ww.errors.ResultsError)):
+        on(Together(), [job("none", seed) for seed in range(6)], kept.append)
+    assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
 
 
 def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(

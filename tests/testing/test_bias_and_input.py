@@ -164,6 +164,20 @@ def test_what_is_claimed_of_a_bias_is_tried():
     assert crowded["near in bfloat16"].first == 257
 
 
+@pytest.mark.parametrize("expected", [None, lambda q, k: -np.minimum(q[:, None] - k, 3) * 0.25 * np.ones((2, 1, 1))])
+def test_a_tie_of_the_formula_is_no_fault_of_a_type(expected):
+    """Distances from 3 on share a bias; rounding to bfloat16 beside a constant makes more ties, which are one."""
+
+    def clipped(q, k, dtype=None, constant=0.0):
+        table = -0.25 * (q[:, None] - k).clamp(max=3).expand(2, -1, -1)
+        return (table + constant).to(dtype or torch.float32)
+
+    assert not failed(check_bias(clipped, 2, near=8, expected=expected, max_length=2001))
+    crowded = check_bias(partial(clipped, constant=300.0), 2, near=8, expected=expected, max_length=2001)
+    assert failed(crowded) == {"near in bfloat16"}
+    assert crowded["near in bfloat16"].first == 1
+
+
 # Input encodings
 
 
