@@ -51,6 +51,22 @@ def take(embedding: nn.Module, optimizer: RowAdamW, ids: Tensor, clip: bool = Fa
     optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_of_row_adamw_is_six_launches_and_no_wait(dtype, rehearsed):
+    """A step that is not the first one."""
+    embedding, upstream = table(dtype), torch.ones(2, 3, DIM, dtype=dtype)
+    optimizer = RowAdamW(embedding, **SETTINGS)
+    for batch in batches(3):
+        take(embedding, optimizer, batch)
+    flag = optimizer._tables[embedding.weight].moments.flag
+    with counted(flag, optimizer.state[embedding.weight]["step"]) as count:
+        embedding(torch.tensor([[1, 3, 1], [7, 19, 3]])).backward(upstream)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert not count.waits
+    assert count.launches == ["sort", "copy_", "_catch_up", "embedding", "_sum_by_row", "_update"]
+
+
 @pytest.mark.parametrize("what", ["clipped", "accumulated", "some rows", "float64"])
 def test_no_step_waits(what, rehearsed):
     """But for a table of float64, which has no kernels: that shows that waits are noted."""
