@@ -101,6 +101,11 @@ def test_the_program_of_many_gpus_has_the_losses_of_one_process(tmp_path: Path) 
     assert json.loads((tmp_path / "losses.json").read_text()) == pytest.approx(alone, abs=1e-5)
 
 
+def test_no_other_code_of_python_is_in_the_pages() -> None:
+    languages = {name for page in PAGES for name in re.findall(r"^```(\w+)", page.read_text("utf-8"), re.MULTILINE)}
+    assert languages <= {"bibtex", "python", "pycon", "text", "console"}
+
+
 @pytest.mark.parametrize("page", [_in_its_pass(page) for page in LESSONS], ids=lambda p: p.name)
 def test_examples_of_a_page_print_what_it_shows(page: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")

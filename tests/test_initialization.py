@@ -1,5 +1,6 @@
 """Initial values: from the seed alone whatever other threads draw, and equal to those of PyTorch's one random state."""
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from functools import wraps
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere as ww
+from tests.laws.cases import variants
 from tests.what.row_adamw.race import train
 from whatwhere.analysis.walkthrough import random_embedding
 from whatwhere.comparison.folder import Folder
@@ -24,7 +26,7 @@ from whatwhere.position.positions import as_positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.what.embedding import INITS, TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
-from whatwhere.where.catalogue import Scheme, random_scheme
+from whatwhere.where.catalogue import random_scheme
 
 TASK = Expressions(trained=(2, 3))
 SETTINGS = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, device="cpu")
@@ -98,16 +100,21 @@ def test_the_seed_alone_decides_whatever_another_thread_samples(
 # Equal to the one random state, in the same order.
 
 
-@pytest.mark.parametrize("row", [row for row in ww.catalogue.values() if row.learned], ids=lambda row: row.name)
-def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(row: Scheme) -> None:
+SCHEMES = [(row.name, options) for row in ww.catalogue.values() if row.learned for options in variants(row)]
+SCHEMES += [("ssmax", {"then": "rotary-mixed"}), ("learned+kerple", {}), ("fourier+fope+t5", {})]
+
+
+@pytest.mark.parametrize(("name", "options"), SCHEMES, ids=str)
+def test_a_scheme_from_a_generator_is_the_one_from_the_global_state(name: str, options: dict[str, Any]) -> None:
     torch.manual_seed(2_000_004)
-    global_state = ww.scheme(row.name, 48, 2, 40).state_dict()
+    global_state = ww.scheme(name, 48, 2, 40, **options).state_dict()
     before = torch.get_rng_state()
-    expected = random_scheme(row.name, 48, 2, 40, seed=1).state_dict()
+    expected = random_scheme(name, 48, 2, 40, seed=1, **options).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.testing.assert_close(expected, global_state, rtol=0, atol=0)
-    given = {"device": "meta"}
-    for where in (row.build(48, 2, 40), row.build(48, 2, 40, **given).to_empty(device="cpu")):
+    with torch.device("meta"):
+        later = ww.scheme(name, 48, 2, 40, **options)
+    for where in (ww.scheme(name, 48, 2, 40, **options), later.to_empty(device="cpu")):
         where.reset_parameters(torch.Generator().manual_seed(2_000_004))
         torch.testing.assert_close(where.state_dict(), expected, rtol=0, atol=0)
 
@@ -221,11 +228,27 @@ def test_a_tied_projection_survives_to_empty() -> None:
     assert late.to_empty(device="cpu").tied()
     assert late.bfloat16().tied()
     assert late.head.weight.dtype == torch.bfloat16
+    half = Model("meta").bfloat16()
+    assert half.tied()
+    assert (half.head.weight.is_meta, half.head.weight.dtype) == (True, torch.bfloat16)
     assert not Model("meta").requires_grad_(False).to_empty(device="cpu").head.weight.requires_grad
 
 
 def stepped(model: Model, optimizer: torch.optim.Optimizer) -> None:
     train(model.layer, optimizer, map(torch.tensor, ([[1, 2]], [[2, 3]], [[2, 4]])))
+
+
+def test_a_tied_projection_survives_a_copy_under_row_adamw() -> None:
+    model, dense = Model(), Model()
+    dense.load_state_dict(model.state_dict())
+    stepped(model, RowAdamW(model.layer.tokens, lr=0.1))
+    stepped(dense, torch.optim.AdamW([dense.head.weight], lr=0.1))
+    assert not torch.allclose(model.head.weight, dense.head.weight, rtol=0, atol=1e-3), "some rows are behind"
+    for given in (nn.ModuleDict({"head": model.head, "layer": model.layer}), model):
+        copied: Any = copy.deepcopy(given)
+        assert copied.head.weight is copied.layer.tokens.weight
+        assert copied.layer.tokens.keeper is None
+        torch.testing.assert_close(copied.head.weight, dense.head.weight, rtol=0, atol=1e-5)
 
 
 def test_a_table_of_row_adamw_is_the_reset_one() -> None:

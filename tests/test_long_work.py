@@ -59,6 +59,12 @@ def test_a_slow_beginning_is_forgotten(clock: Clock) -> None:
     assert left == pytest.approx(21), "one percent a second, by the last seconds"
 
 
+def test_nothing_to_do_is_done(seen: list[WorkDone]) -> None:
+    with counted("reading", 0, "rows"):
+        pass
+    assert [work.share for work in seen] == [1]
+
+
 def test_the_share_of_a_whole_hides_its_loops(clock: Clock, seen: list[WorkDone]) -> None:
     with by_share("map") as report:
         for share in (0.25, 0.5):
