@@ -85,6 +85,8 @@ ww.ALiBi(2)(ww.Positions.grid(2, 2)) -> PositionError: have 2 … along one axis
 ww.positions(3, start=tokens(1, 1)) -> ShapeError: (1, 1) … one number, or one for each sequence … start.flatten()
 ww.Positions.packed([3, 0]) -> PositionError: [3, 0] … each of at least one token … Leave empty documents out
 ww.Positions.from_mask(torch.tensor([[0, 2]])) -> PositionError: 2 at (0, 1) … 0 and 1 … mask == value
+ww.Positions.from_mask(tokens(1, 1, 1)) -> ShapeError: (1, 1, 1) … (batch, tokens) … one row for each sequence
+ww.Positions.grid() -> ShapeError: no size … at least one … Positions.grid(14, 14)
 ww.Positions.randomized(8, max_length=5) ->
     PositionError: randomized(8, max_length=5) … from 0 to max_length … a larger max_length
 ww.positions(3)[1] -> PositionError: indexed with 1 … sliced along tokens … p[t : t + 1]
@@ -92,6 +94,7 @@ ww.positions(3).append(ww.positions(1)) -> PositionError: order 0 … must be la
 ww.Positions.grid(2, 2).append(ww.positions(1, start=4)) ->
     ShapeError: 1 axes and batch 1 … axes must be equal … slice them
 ww.Sinusoidal(7) -> ShapeError: dim=7 … an even number … 6 and 8
+ww.Sinusoidal(2, layout="tensor2tensor") -> ShapeError: tensor2tensor … at least 4
 ww.Sinusoidal(8, layout="zigzag") -> SettingError: 'zigzag' … tensor2tensor
 ww.Rotary(5) -> ShapeError: head_dim=5 … an even number … 4 and 6
 ww.Rotary(8, rotary_dim=16) -> ShapeError: rotary_dim=16 … head_dim=8
@@ -109,15 +112,20 @@ ww.scheme("rotary+alibi", dim=8, num_heads=2, max_length=8, theta=5.0) ->
     SettingError: ['theta'] … 'rotary+alibi' … Where(
 ww.InputLayer(20, 8, input=ww.Rotary(8)) -> DoorError: Rotary acts on queries and keys … token vectors … Where(
 ww.InputLayer(20, 8, input=torch.nn.Embedding(9, 8)) -> DoorError: an Embedding … InputEncoding … Learned(8, 9)
+ww.Where(score=ww.Rotary(8)) -> DoorError: Rotary … added to the scores … Where(query_key=...)
 ww.Where(query_key=ww.Rotary) -> DoorError: the class Rotary … needs a QueryKeyMap … Rotary(...)
 ww.Where(input="sinusoidal") -> DoorError: 'sinusoidal' … needs an InputEncoding … whatwhere.scheme('sinusoidal'
 ww.InputLayer(20, 8, input=ww.Learned(6, 4)) -> ShapeError: dim=6 … dim=8 … Make both equal
+ww.Where(input=ww.Sinusoidal(8)).at(ww.positions(3)).input(torch.zeros(1, 3, 6)) ->
+    ShapeError: dim 6 … has 8 … Make both equal
 ww.Where().at(ww.positions(3)).input(torch.zeros(1, 4, 6)) ->
     ShapeError: (1, 4, 6) … (batch, 3, dim) … where.at(x.shape[1])
 ww.Rotary(8)(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8), ww.positions(3)) ->
     ShapeError: (1, 3, 8) … (batch, heads, tokens, head_dim) … x.unflatten(
 ww.Rotary(8)(torch.zeros(1, 3, 2, 8), torch.zeros(1, 3, 2, 8), ww.positions(3)) ->
     ShapeError: 2 tokens … the positions 3 … q.transpose(1, 2)
+ww.Rotary(8)(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 4), ww.positions(3)) ->
+    ShapeError: k has shape (1, 2, 3, 4) … head_dim=8
 ww.Rotary(8)(*[torch.zeros(3, 2, 1, 8)] * 2, torch.tensor([[1], [2]])) -> ShapeError: q has batch 3 … equal or 1
 attend((1, 2, 3, 4), (1, 2, 5, 4)) ->
     ShapeError: k has shape (1, 2, 5, 4) … (batch, heads, 3, head_dim) … where.at(queries, keys)
@@ -133,8 +141,11 @@ ww.bind([ww.Where()], tokens(3, 1, 1), tokens(3, 1, 4)) ->
 text.encode(text.words("the cat"), " \n") -> TextError: empty … nothing to encode … Pass some text
 text.train("word", ["", " "]) -> TextError: every text is empty … no text to train on … files=[
 text.encode(text.words("the cat"), "the dog") -> TextError: 'dog' … no unknown token … unknown="[UNK]"
+text.train("syllable", "the cat") -> SettingError: 'syllable' … word, bpe, byte, character … Pass one of these
 text.train("bpe", "the cat", vocab_size=100) -> SettingError: got 100 … at least 256 … a larger one
 text.from_vocabulary({}) -> TextError: empty … words with their ids … {"The": 0, "cat": 1}
+text.from_vocabulary({"a": "0"}) -> TextError: '0' … whole numbers from 0 … an int
+text.from_vocabulary({"a": 0}, unknown="?") -> TextError: unknown='?' … not in the vocabulary … Add it
 text.from_vocabulary({"a": 0, "b": 0}) -> TextError: 'a' and 'b' share id 0 … one word … another id
 ww.TokenEmbedding.from_weight(torch.nn.Embedding(4, 2)) -> ShapeError: Embedding … must be a tensor … Pass its weight
 ww.InputLayer(10, 4)([[1, 2]]) -> TokenError: list … tensor of whole numbers … torch.tensor(ids)

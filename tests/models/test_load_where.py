@@ -67,11 +67,11 @@ def test_sinks_have_the_numbers_of_the_file_or_a_note(tmp_path: Path) -> None:
     """By the names of transformers and of llama.cpp."""
     tokens, sinks = {"model.embed_tokens.weight": random(9, 8)}, random(2)
     config = {
-        "model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 11, "num_attention_heads": 2,
         "num_key_value_heads": 1, "head_dim": 4,
     }  # fmt: skip
     for name in ("model.layers.0.self_attn.sinks", "blk.0.attn_sinks.weight"):
-        loaded = ww.load_where(folder(tmp_path, config, tokens | {name: sinks}))
+        loaded = ww.load_where(folder(tmp_path, config, tokens | {name: sinks, name.replace("0", "10"): random(2) + 5}))
         assert loaded.where.sink is not None
         np.testing.assert_array_equal(loaded.where.sink.weight.detach(), sinks)
         assert not any("sinks" in note for note in loaded.notes)

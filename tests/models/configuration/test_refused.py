@@ -167,6 +167,9 @@ config({"model_type": "internvl_chat", "llm_config": {"hidden_size": 8}, "rope_t
     SettingError: beside llm_config
 published("baichuan-inc/Baichuan-7B", max_position_embeddings=None) -> SettingError: whether this Baichuan rotates
 published("THUDM/chatglm3-6b-32k", _name_or_path="mine") -> SettingError: no key says which
+published("internlm/internlm-7b", rotary={"base": 10000, "type": "linear"}) -> SettingError: rotary.type
+published("nomic-ai/nomic-embed-text-v1", rope_theta=10000.0) -> SettingError: different values
+published("deepseek-ai/DeepSeek-OCR", qk_rope_head_dim=64) -> SettingError: beside language_config
 published("nomic-ai/nomic-embed-text-v1", rotary_emb_fraction=0.5) -> SettingError: rotary_emb_fraction
 published("Alibaba-NLP/gte-large-en-v1.5", logn_attention_scale=True) -> SettingError: logn_attention_scale
 published("Qwen/Qwen-7B-Chat", seq_length=None) -> CheckpointError: seq_length
