@@ -60,6 +60,13 @@ def test_larger_ones_by_a_sample(table: np.ndarray, monkeypatch: pytest.MonkeyPa
     assert not np.array_equal(result.axes, principal_components(table, 2, seed=1).axes)
 
 
+def test_half_precision_by_its_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).integers(-30, 30, (200, 6)) * np.array([1.0, 1, 1, 1, 3, 9])
+    whole = principal_components(rows)
+    monkeypatch.setattr(pca, "_DECOMPOSED", 0)
+    assert np.allclose(principal_components(rows.astype(np.float16)).axes, whole.axes, atol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "package"),

@@ -140,6 +140,22 @@ def test_a_text_in_kept_scripts_is_encoded_as_before(tokenizer: Tokenizer) -> No
         ids_of_scripts(said, ["latim"], rows)
 
 
+def fallback() -> Tokenizer:
+    """Llama 2's kind: bytes are tokens beside those of characters."""
+    bytes_of = {f"<0x{n:02X}>": n + 1 for n in range(256)}
+    made = Tokenizer(models.BPE({"<unk>": 0, **bytes_of, "a": 257}, [], unk_token="<unk>", byte_fallback=True))
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return made
+
+
+@pytest.mark.parametrize("kind", [byte_pairs, fallback])
+def test_bytes_encode_any_text_still(kind: Any) -> None:
+    after, stay = smaller(kind(), [0])
+    assert len(stay) == 257
+    for text in TEXTS:
+        assert after.decode(after.encode(text).ids) == text
+
+
 def test_a_long_token_keeps_the_merges_that_build_it_and_no_others() -> None:
     merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc"), ("c", "d"), ("abc", "d")]
     names = ["a", "b", "c", "d", "ab", "bc", "abc", "cd", "abcd"]

@@ -143,6 +143,21 @@ def test_a_step_of_decoding_reads_the_keys_of_its_window(window: Window, monkeyp
     assert keys == [24 if window.chunked else window.size + window.first]  # 600 - 9 x 64 = 24
 
 
+def test_a_window_is_left_out_where_it_masks_nothing_and_there_alone() -> None:
+    (q,) = sampled((2, 2, 8, 8))
+    for window, p in (
+        (Window(8), ww.positions(8, start=40)),
+        (Window(7), ww.positions(8)),
+        (Window(8, chunked=True), ww.positions(8, start=16)),
+        (Window(8, chunked=True), ww.positions(8, start=15)),
+        (Window(8, by="coordinates"), ww.positions(8, start=torch.tensor([3, 90]))),
+        (Window(8, by="coordinates"), ww.Positions.from_coordinates(torch.arange(8) * 2)),
+        (Window(8, first=1), ww.positions(8)),
+    ):
+        y = ww.Where(window=window).at(p).attention(q, q, q)
+        torch.testing.assert_close(y, formula(q, q, q, by_loops(p, window, causal=True)))
+
+
 @pytest.mark.every_nth(5)
 @pytest.mark.parametrize("window", [w for w in WINDOWS if w.size < 100], ids=str)
 @pytest.mark.parametrize("positions", [name for name in POSITIONS if name != "sampled"])
