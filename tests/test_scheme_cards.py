@@ -12,7 +12,7 @@ pytest.importorskip("docs.generate.scheme_cards", reason="the pages are written 
 
 from docs.book.pages import illustrated
 from docs.generate.scheme_cards import TRAPS, card
-from docs.generate.scheme_figures import drawn, measurements
+from docs.generate.scheme_figures import drawn, measurements, values_by_distance
 from experiments.record import Evidence
 from experiments.suite import read_evidence
 from experiments.tutorials.all_claims import claim
@@ -71,6 +71,12 @@ def test_the_curve_is_that_of_the_runs(evidence: list[Evidence]) -> None:
             assert f"| {shown} |" in card(catalogue[name], evidence)
             compared += 1
     assert compared >= 13
+
+
+def test_a_picture_has_the_schemes_own_values() -> None:
+    alibi = values_by_distance(catalogue["alibi"])
+    assert alibi is not None
+    assert [float(curve[8]) for curve in alibi.curves.values()] == [-8 * 2.0 ** (-2 * head) for head in (1, 2, 3, 4)]
 
 
 def test_every_figure_of_a_card_is_drawn_and_no_other(evidence: list[Evidence]) -> None:

@@ -95,6 +95,14 @@ def test_direction(model_type: str) -> None:
         assert sees_later(model) or model_type == "mra"  # whose blocks are longer than this text
 
 
+@pytest.mark.parametrize(("model_type", "decodes"), [("xlm", {"causal": True}), ("xlnet", {"attn_type": "uni"})])
+def test_masks_of_their_own_are_not_turned(model_type: str, decodes: dict[str, Any]) -> None:
+    config = config_of(model_type, is_causal=False, **decodes)
+    assert not sees_later(model_of(config))
+    with pytest.raises(ww.errors.SettingError, match="is_causal is False, but"):
+        ww.from_huggingface(config)
+
+
 def test_null_is_false_for_transformers() -> None:
     config = {**config_of("llama").to_dict(), "is_causal": None}
     assert sees_later(model_of(CONFIG_MAPPING["llama"].from_dict(dict(config))))
