@@ -95,13 +95,24 @@ def page(results: Sequence[Results]) -> str:
     """Return docs/speed.md.
 
     Args:
-        results: one for each device that was measured.
+        results: one for each machine that was measured; no case twice on one device.
     """
-    by_device = {result["settings"]["device"]: result for result in results}
+    by_device = _joined(results)
+    machines = [_machine(result["settings"]["device"], result) for result in results]
+    machines += [_machine(device, None) for device in DEVICES if device not in by_device]
     parts = [HEAD, HOW, "![Ratios to the limit, by case and candidate](speed.svg)\n", _targets(by_device)]
     parts += [_case(name, by_device) for name in CASES]
-    parts += [LEFT_OUT, *(_machine(device, by_device.get(device)) for device in DEVICES)]
+    parts += [LEFT_OUT, *machines]
     return "\n".join(parts)
+
+
+def _joined(results: Sequence[Results]) -> dict[str, Results]:
+    """Return the cases of all machines, by device."""
+    by_device: dict[str, Results] = {}
+    for result in results:
+        others = by_device.setdefault(result["settings"]["device"], result)
+        by_device[result["settings"]["device"]] = {**others, "cases": {**others["cases"], **result["cases"]}}
+    return by_device
 
 
 def _targets(by_device: Mapping[str, Results]) -> str:
@@ -178,7 +189,7 @@ def _variant(variant: VariantRecord, rows: Sequence[table.Row], regimes: Sequenc
 
 
 def _machine(device: str, result: Results | None) -> str:
-    title = f"## The {DEVICES[device]} of these numbers"
+    title = f"## The {DEVICES[device]} of {'these numbers' if result is None else ', '.join(result['cases'])}"
     if result is None:
         absent = f"{NOT_MEASURED.capitalize()}: no {DEVICES[device]} was at hand."
         return f"{title}\n\n{absent} `python -m benchmarks --device {device}` measures one.\n"
@@ -271,17 +282,15 @@ def committed() -> list[Results]:
     Raises:
         ResultsError: If a file cannot be read, or is of another version.
     """
-    files = [FOLDER / f"{device}.json" for device in DEVICES]
-    return [read(file) for file in files if file.is_file()]
+    return [read(file) for file in sorted(FOLDER.glob("*.json"))]
 
 
 def main() -> None:
     """Write the page and its figure."""
     results = committed()
     (ROOT / "docs" / "speed.md").write_text(page(results), encoding="utf-8")
-    for result in results:
-        if result["settings"]["device"] == "cpu":
-            (ROOT / "docs" / "speed.svg").write_text(figure(result), encoding="utf-8")
+    if (measured := _joined(results).get("cpu")) is not None:
+        (ROOT / "docs" / "speed.svg").write_text(figure(measured), encoding="utf-8")
 
 
 if __name__ == "__main__":

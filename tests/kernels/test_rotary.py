@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.graph import GraphLowering
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
@@ -286,3 +287,33 @@ def test_compiled_layers_contain_the_operator_and_exported_ones_do_not():
     exported = torch.export.export(layer, (x,))
     assert not any("whatwhere" in str(node.target) for node in exported.graph.nodes)
     torch.testing.assert_close(exported.module()(x), layer(x))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_queries_and_keys_compile_to_one_kernel(interleaved, monkeypatch):
+    """As on a GPU, where a trace has PyTorch's own operations: read in the code of its compiler, for any length."""
+    monkeypatch.setattr(backend, "COMPILED", False)
+    codes: list[str] = []
+    monkeypatch.setattr(GraphLowering, "save_output_code", codes.append)
+    torch._dynamo.reset()
+    rope = ww.Rotary(8, interleaved=interleaved, rotary_dim=6)
+
+    def run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return rope.map_both(q, k, (cos, sin), (cos, sin))
+
+    fast = torch.compile(run, fullgraph=True, dynamic=True)
+    # For a CPU, but not for a GPU, tensors that are put side by side would be written to memory first.
+    with (
+        torch._inductor.config.patch(fx_graph_cache=False, force_pointwise_cat=True),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+    ):
+        for tokens in (5, 9, 64):
+            q, k = (sampled(2, heads, tokens, 8, seed=heads).requires_grad_() for heads in (6, 2))
+            cos, sin = rotary_tables(1, 1, tokens, 3)
+            rotated, wanted = fast(q, k, cos, sin), [rotate_in_pytorch(x, cos, sin, interleaved) for x in (q, k)]
+            torch.testing.assert_close(list(rotated), wanted, rtol=1e-6, atol=1e-6)
+            slopes = [torch.autograd.grad(each, (q, k), [y.detach() for y in wanted]) for each in (rotated, wanted)]
+            torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-5)
+    kernels = [code.count('extern "C"') for code in codes]
+    assert kernels == [1, 1], "one kernel forward, one backward, none for another length"
