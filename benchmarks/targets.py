@@ -267,8 +267,8 @@ _ROUNDING = (
     "waits for these and not for the memory."
 )
 _BY_SLICES = (
-    "some forty calls from Python to PyTorch and to the kernels, each near a microsecond on the processor on which the "
-    "target was set and near two on this one. To slice positions and bind them is more than half of it; a model does "
+    "some forty calls from Python to PyTorch and to the kernels, each one to three microseconds, by the processor: a "
+    "target of 30 has room for fewer. To slice positions and bind them is more than half of it; a model does "
     "it once for all layers, and `next` and `append` cost less than slices: a step of four layers is the last variant."
 )
 _FASTER_COPY = (
