@@ -1,7 +1,8 @@
 """docs/guarantees.md, from docs/guarantees.json: which results of attention are the same bits, for every scheme.
 
 `python -m docs.generate.guarantees` measures and writes the file, `python -m docs.generate` the page, and a test
-measures again: what the file calls the same bits must be.
+measures again: what the file calls the same bits must be. Processors sum otherwise: run it on each, or beside that of
+the processor with ATEN_CPU_CAPABILITY=avx2. To begin anew, remove the file.
 """
 
 import json
@@ -189,8 +190,8 @@ schemes, their tables, and attention. The matrix products of a model around it a
 for other shapes.
 """
 _PROMISED = """\
-- *Where the table says `same bits`, they are*, in float32 and bfloat16.
-- *Where it has numbers*, these are the largest differences that were measured, of vectors of size 1; at most
+- *Where the table says `same bits`, they are*, in float32 and bfloat16, on each processor named below.
+- *Where it has numbers*, these are the largest differences of any of them, of vectors of size 1; at most
   {float32:.1e} in float32 and {bfloat16:.1e} in bfloat16 is promised. The sums are the same, in another order: that
   of the keys in blocks, or of a product of matrices by which CARoPE, FoX and other schemes by content read vectors.
 
@@ -235,14 +236,28 @@ def _cell(cell: SameBits) -> str:
     )
 
 
+def joined(one: Guarantee, other: Guarantee) -> Guarantee:
+    """Return the largest differences of a scheme on two processors."""
+    pairs = zip(one.cells, other.cells, strict=True)
+    return Guarantee(
+        one.scheme,
+        tuple(SameBits(a.way, a.tokens, max(a.float32, b.float32), max(a.bfloat16, b.bfloat16)) for a, b in pairs),
+    )
+
+
 def main() -> None:
-    """Measure all schemes, and write the file."""
+    """Measure all schemes, and write the file: the largest differences of all processors that were measured."""
     rows = []
     for name in ww.catalogue:
         sys.stderr.write(f"{name}\n")
         rows.append(measure(name))
-    versions = str(torch.__version__), platform.python_version(), platform.machine()
-    write_json(DATA, Guarantees(*versions, datetime.now(UTC).date().isoformat(), ww.__version__, tuple(rows)))
+    machine = f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}"
+    versions = str(torch.__version__), platform.python_version()
+    if DATA.is_file() and (before := read_data()).torch == versions[0]:
+        rows = [joined(*pair) for pair in zip(before.rows, rows, strict=True)]
+        machine = ", ".join(sorted({machine, *before.machine.split(", ")}))
+    today = datetime.now(UTC).date().isoformat()
+    write_json(DATA, Guarantees(*versions, machine, today, ww.__version__, tuple(rows)))
 
 
 if __name__ == "__main__":
