@@ -119,6 +119,60 @@ def test_row_adamw_is_dense_adamw(dtype, size, device):
 
 
 @pytest.mark.cuda
+def test_row_adamw_state_loads_into_dense_adamw_and_back(device):
+    """The state moves with the table, on the device."""
+    start, ids = sampled(VOCAB_SIZE, DIM), [batch.to(device) for batch in batches()[:6]]
+    tables = [ww.TokenEmbedding.from_weight(start.to(device, copy=True)) for _ in range(2)]
+    optimizers = [
+        RowAdamW(tables[0], lr=1e-2, **SETTINGS),
+        torch.optim.AdamW(tables[1].parameters(), lr=1e-2, **SETTINGS),
+    ]
+
+    def take(few: list[Tensor]) -> None:
+        for batch in few:
+            for table, optimizer in zip(tables, optimizers, strict=True):
+                table(batch).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    take(ids[:3])
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    for optimizer, state in zip(optimizers, reversed(states), strict=True):
+        optimizer.load_state_dict(state)
+    take(ids[3:])
+    optimizers[0].flush()
+    torch.testing.assert_close(tables[0].weight, tables[1].weight, rtol=0, atol=2e-6)
+
+
+@pytest.mark.cuda
+def test_gradients_are_clipped_and_scaled(device):
+    """By PyTorch's own clip_grad_norm_ and GradScaler, beside a dense parameter."""
+    pairs = []
+    for kind in (RowAdamW, torch.optim.AdamW):
+        table = ww.TokenEmbedding.from_weight(sampled(VOCAB_SIZE, DIM).to(device, copy=True))
+        head = nn.Parameter(sampled(DIM, 4, seed=4).to(device, copy=True))
+        of_table = kind(table if kind is RowAdamW else table.parameters(), lr=1e-2, **SETTINGS)
+        of_head = torch.optim.AdamW([head], lr=1e-2)
+        scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10)
+        for batch in batches()[:8]:
+            loss = (table(batch.to(device)) @ head).square().mean()
+            scaler.scale(loss).backward()
+            for optimizer in (of_table, of_head):
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_([table.weight, head], 0.1)
+            for optimizer in (of_table, of_head):
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+            scaler.update()
+        if kind is RowAdamW:
+            of_table.flush()
+        pairs.append((table.weight.detach(), head.detach()))
+    for one, other in zip(*pairs, strict=True):
+        # Numbers of up to 4, whose spacing is 2.4e-7, after eight steps of at most 1e-2.
+        torch.testing.assert_close(one, other, rtol=0, atol=5e-6)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_step_of_row_adamw_never_waits_for_the_device(dtype, device):
     if device.type == "cpu":
@@ -142,3 +196,21 @@ def test_a_step_of_row_adamw_never_waits_for_the_device(dtype, device):
             take(ids)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+def test_rows_that_were_not_read_are_refused(device):
+    """On a GPU by `flush`, which waits, or by a later step."""
+    table = ww.TokenEmbedding(VOCAB_SIZE, DIM, device=device)
+    optimizer = RowAdamW(table, lr=1e-2, **SETTINGS)
+    for ids in batches()[:2]:
+        table(ids.to(device)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rows = torch.arange(VOCAB_SIZE, device=device)
+    table.weight.grad = torch.sparse_coo_tensor(
+        rows[None], torch.ones(VOCAB_SIZE, DIM, device=device), check_invariants=False
+    )
+    with pytest.raises(ww.errors.SettingError, match="not read through the embedding"):  # noqa: PT012
+        optimizer.step()
+        optimizer.flush()
