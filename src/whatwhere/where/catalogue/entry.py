@@ -15,8 +15,8 @@ from whatwhere.where.score_bias import ScoreBias
 Door = Literal["input", "query_key", "score"]
 _ANY = 1_000_000
 """Positions up to which schemes that are defined everywhere are tested."""
-AUTHORS: Mapping[str, str] = json.loads(Path(__file__).with_name("authors.json").read_text("utf-8"))
-"""All authors of a paper, where they are known for certain, by its number at arXiv."""
+authors = cache(lambda: dict[str, str](json.loads(Path(__file__).with_name("authors.json").read_text("utf-8"))))
+"""All authors of papers, by their number at arXiv: read when they are first needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Scheme(SchemeFacts):
         (author, title), arxiv = self.paper.split(", ", 1), self.url.partition("arxiv.org/abs/")[2]
         key = f"{''.join(c for c in author.removesuffix(' et al.').lower() if c.isalnum())}-{self.year}"
         # A single name in lower case, or of several words, is an organization or an alias, never given and family name.
-        names = AUTHORS.get(arxiv, author.replace(" et al.", " and others")) if " et al." in author else f"{{{author}}}"
+        names = authors().get(arxiv, author.replace("et al.", "and others")) if " et al." in author else f"{{{author}}}"
         lines = [f"author = {{{names}}}", f"title = {{{{{title}}}}}", f"year = {{{self.year}}}"]
         lines += [f"eprint = {{{arxiv}}}", "archivePrefix = {arXiv}"] if arxiv else []
         return "@misc{" + ",\n  ".join([key, *lines, f"url = {{{self.url}}}"]) + ",\n}"
