@@ -25,6 +25,13 @@ def test_json_has_the_attention(results: Path) -> None:
     assert answer["attention"][0][0][0] == [1, 0, 0, 0]
 
 
+def test_a_run_is_named_by_its_scheme_and_seed_or_by_its_file(results: Path) -> None:
+    answers = json_of("ask", results, "First(6)", "--run", "rotary+alibi-1")["answers"]
+    assert [(answer["scheme"], answer["seed"]) for answer in answers] == [("rotary+alibi", 1)]
+    file = next(path.stem for path in (results / "runs").glob("rotary_alibi-*-1.json"))
+    assert json_of("ask", results, "First(6)", "--run", file)["answers"] == answers
+
+
 def test_what_has_no_row_is_named_below_the_others(results: Path) -> None:
     done = whatwhere("ask", results, "Max(1,2,3,4,5,6,7)", "--seed", "all")
     assert "16 tokens, longer than any in training" in done.out

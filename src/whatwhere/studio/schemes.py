@@ -294,9 +294,9 @@ def titles(session: Session) -> list[str]:
 
 
 def find_run(results: "Comparison", name: str) -> "RunResult":
-    """Return a run of the comparison by its name, as its tensors begin: "rotary-0"."""
+    """Return a run of the comparison by its name, as its tensors begin, "rotary-0", or by its scheme and seed."""
     for run in results.runs:
-        if run_name(run) == name:
+        if name in (run_name(run), f"{run.scheme}-{run.seed}"):
             return run
     names = ", ".join(map(run_name, results.runs[:4]))
     raise SettingError(f"this comparison has no run {quoted(name)}; it has {names}{', ...' * (len(results.runs) > 4)}.")
