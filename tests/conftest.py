@@ -89,6 +89,13 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def compiled_anew(request: pytest.FixtureRequest) -> None:
+    """Forget what tests before compiled: the compiler refuses a function after eight forms of its arguments."""
+    if request.node.get_closest_marker("compile"):
+        torch._dynamo.reset()
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """Return the folder of a real model, which a package of the dev extra brings."""

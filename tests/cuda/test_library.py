@@ -141,7 +141,6 @@ def test_attention_in_two_bytes(dtype, case, device):
 @each(lambda case: not case.options)
 def test_compiled_models_with_their_gradients(case, device):
     small, ids = model(case).to(device), random_ids(2, 9).to(device)
-    torch._dynamo.reset()
     compiled = torch.compile(small, fullgraph=True)
     result, wanted = compiled(ids), small(ids)
     torch.testing.assert_close(result, wanted, **TOLERANCE)
@@ -162,7 +161,6 @@ def test_compiled_flex_attention_trains(case, device):
         pytest.skip("FlexAttention has no backward on the CPU")
     torch.manual_seed(0)
     where, p = case.build(max_length=256).to(device), ww.Positions.packed([50, 78]).to(device)
-    torch._dynamo.reset()
     compiled = torch.compile(attend, fullgraph=True)
     slopes = {}
     for engine, run in (("flex", compiled), ("dense", attend)):

@@ -174,7 +174,6 @@ def test_compile_without_a_break(name: str) -> None:
     mask[0, :4] = 0
     others = {"attention_mask": mask, "labels": tokens(), "shift_labels": tokens(1), "use_cache": False}
     expected = model(tokens(), **others)
-    torch._dynamo.reset()
     ours = torch.compile(model, fullgraph=True, backend="aot_eager")(tokens(), **others)
     torch.testing.assert_close(ours.logits, expected.logits, rtol=0, atol=2e-5)
     torch.testing.assert_close(ours.loss, expected.loss, rtol=0, atol=1e-5)

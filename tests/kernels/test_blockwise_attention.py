@@ -323,7 +323,6 @@ def test_a_compiled_program_takes_the_table(calls):
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return where.at(ww.positions(64)).attention(q, k, v)
 
-    torch._dynamo.reset()
     y = torch.compile(attend, fullgraph=True, backend="eager")(q, k, v)
     assert not calls
     torch.testing.assert_close(y, attend(q, k, v), rtol=0, atol=1e-5)

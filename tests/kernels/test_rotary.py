@@ -259,7 +259,6 @@ class Layer(nn.Module):
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_compiled_layer_is_one_graph_with_the_same_numbers(interleaved, in_place):
-    torch._dynamo.reset()
     layer = Layer(ww.Rotary(8, interleaved=interleaved, rotary_dim=6), in_place)
     fast = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for tokens in (5, 9):
@@ -281,7 +280,6 @@ def test_compiled_layers_contain_the_operator_and_exported_ones_do_not():
         held.extend(node.target for node in graph.graph.nodes)
         return graph
 
-    torch._dynamo.reset()
     torch.compile(layer, fullgraph=True, backend=note)(x)
     assert any("whatwhere" in str(target) for target in held)
     exported = torch.export.export(layer, (x,))
@@ -296,7 +294,6 @@ def test_queries_and_keys_compile_to_one_kernel(interleaved, monkeypatch):
     monkeypatch.setattr(backend, "COMPILED", False)
     codes: list[str] = []
     monkeypatch.setattr(GraphLowering, "save_output_code", codes.append)
-    torch._dynamo.reset()
     rope = ww.Rotary(8, interleaved=interleaved, rotary_dim=6)
 
     def run(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

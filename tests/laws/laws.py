@@ -77,7 +77,6 @@ def unchanged_by_callers(build: Build, p: ww.Positions, longest: int = 1_000_000
 
 def compiles_at_most_twice(run: Callable[[int], tuple], module: nn.Module, lengths: tuple[int, ...]) -> None:
     """Law 1: fullgraph compile equals eager, and two graphs serve any number of lengths."""
-    torch._dynamo.reset()
     counter = CompileCounter()
     compiled = torch.compile(module, fullgraph=True, backend=counter)
     for n in lengths:

@@ -165,7 +165,6 @@ def test_a_slice_is_a_value_like_any_other():
 @pytest.mark.compile
 def test_steps_of_decoding_share_two_graphs():
     """Where a slice stands is a number that changes at each step: it must not be taken for a constant."""
-    torch._dynamo.reset()
     where, counter, p = ww.Where(query_key=ww.Rotary(8), score=ww.ALiBi(2)), CompileCounter(), ww.positions(40)
 
     def step(q, k, queries, keys):

@@ -243,7 +243,6 @@ def test_an_input_layer(scheme):
     "ignore:The .grad attribute:UserWarning"
 )  # the compiler's, which looks at what it is handed
 def test_a_compiled_model(models):
-    torch._dynamo.reset()
     ours, dense = models
     loss = torch.compile(ours.loss)
     for ids in batches(20):
