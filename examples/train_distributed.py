@@ -107,9 +107,9 @@ def split(model: Decoder, mesh: Processes) -> Decoder:
 def sum_shared_gradients(wheres: Iterable[ww.Where], mesh: Processes) -> None:
     """Sum the gradients of parameters that belong to all heads, as of FIRE's first layer; those of a head stay."""
     parts = [part for where in wheres for part in (where.query_key, where.score, where.sink) if part is not None]
-    for part in dict.fromkeys(parts):  # layers may share one
-        for name, parameter in part.named_parameters():
-            if name not in part.head_axes and (gradient := parameter.grad) is not None:
+    for module in nn.ModuleList(parts).modules():  # once, what layers share
+        for name, parameter in module.named_parameters(recurse=False):
+            if name not in getattr(module, "sliced_parameters", ()) and (gradient := parameter.grad) is not None:
                 local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
                 distributed.all_reduce(local, group=mesh.tensor.get_group())
 

@@ -11,7 +11,7 @@ from .processes import on_ranks
 scale = pytest.importorskip("docs.generate.scale")
 
 ON_RANKS = ("DDP", "FSDP2", "head shards", "context, gathered", "context, ring")
-FEW = ("learned", "rotary", "fire", "fox")
+FEW = ("learned", "rotary", "rotary-mixed", "fire", "fox")
 BOUND = 3e-5
 """Of losses, which are about 5, and of gradients as a share of the largest; the table has 1e-5 at most, of `fire`."""
 

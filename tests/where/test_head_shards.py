@@ -46,6 +46,9 @@ def cases() -> dict[str, ww.Where]:
 
 
 CASES = cases()
+LEARNED = [
+    name for name, w in CASES.items() if any([*part.parameters()] for part in (w.query_key, w.score, w.sink) if part)
+]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -81,6 +84,27 @@ def test_slices_of_the_parameters_make_the_whole_again(name: str) -> None:
             else:
                 assert all(torch.equal(each, whole) for each in slices)
             assert all(each.data_ptr() != whole.data_ptr() for each in slices)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_gradients_of_slices_are_those_of_the_whole_and_the_others_are_to_be_summed(name: str) -> None:
+    where = disturbed(CASES[name]).double()
+    positions = ww.Positions.grid(3, 3) if any(part in name for part in TWO_AXES) else ww.positions(TOKENS)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, TOKENS, DIM, generator=generator, dtype=torch.float64)
+    q, k, v = (torch.randn(2, HEADS, TOKENS, 16, generator=generator, dtype=torch.float64) for _ in range(3))
+    attend(where, x, q, k, v, positions).square().sum().backward()
+    shards = [where.heads(first, 2, total=HEADS) for first in (0, 2)]
+    for shard, own in zip(shards, (slice(0, 2), slice(2, 4)), strict=True):
+        attend(shard, x, q[:, own], k[:, own], v[:, own], positions).square().sum().backward()
+    for path, module in where.named_modules():
+        parts = [shard.get_submodule(path) for shard in shards]
+        sliced: frozenset[str] = getattr(parts[0], "sliced_parameters", frozenset())
+        for key, whole in module.named_parameters(recurse=False):
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in (n.get_parameter(key) for n in parts)]
+            found = torch.cat(grads, dim=module.head_axes[key]) if key in sliced else sum(grads)
+            wanted = torch.zeros_like(whole) if whole.grad is None else whole.grad
+            torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-10)
 
 
 def test_grouped_queries_have_the_sets_of_their_keys() -> None:

@@ -38,13 +38,16 @@ class OfHeads(WithSettings):
 
     head_axes: ClassVar[Mapping[str, int] | None] = None
     """The axis of heads of each parameter that has one; empty if there is none, None where that is not said."""
+    sliced_parameters: frozenset[str] = frozenset()
+    """Names of the parameters of which this has a slice, since `heads` made it; all heads share the others."""
 
     def heads(self: M, first: int, count: int, *, total: int | None = None) -> M:
         """Return this module for some of the heads, for attention whose heads are split among processes.
 
         Parameters are copied: those with an axis of heads in the slice of these heads, along `head_axes`, so that the
-        slices of all processes make the whole again; those that heads share as a whole. The gradients of shared ones
-        must be summed over the processes, as those of any replicated parameter.
+        slices of all processes make the whole again (`sliced_parameters`); those that heads share as a whole, such as
+        the only one of `sets`. The gradients of shared ones must be summed over the processes, as those of any
+        replicated parameter; that of one of several sets, over the processes that have the set.
 
         Args:
             first: number of the first head, from 0; of the heads of queries.
@@ -74,6 +77,8 @@ class OfHeads(WithSettings):
             whole = getattr(self, name)
             own = whole.detach().narrow(*part).clone(memory_format=torch.contiguous_format)
             setattr(copy, name, nn.Parameter(own, requires_grad=whole.requires_grad))
+            if own.shape != whole.shape:
+                copy.sliced_parameters |= {name}
         return copy
 
     def head_ranges(self, first: int, count: int, *, total: int | None = None) -> dict[str, tuple[int, int, int]]:
