@@ -348,7 +348,7 @@ def _page_without_times(page: str) -> bytes:
         key: unpack(gzip.decompress(base64.b64decode(packed["blocks"][n]))) for key, n in packed["answers"].items()
     }
     for section in answers["compare.results?{}"]["sections"]:
-        if section["name"] in ("scores", "runs"):  # whose scores stand in `lengths` too
+        if section["name"] in ("scores", "costs", "runs"):  # whose scores stand in `lengths` too
             section["parts"] = _DIGITS.sub("#", json.dumps(section["parts"], default=str))
     around = re.sub(r"sha256-[\w+/=]+", "", page[: found.start(1)] + page[found.end(1) :])
     text = json.dumps(_without_times(answers), default=lambda array: [str(array.dtype), array.tolist()])
