@@ -63,7 +63,7 @@ class OfHeads(WithSettings):
             ALiBi(num_heads=2, slopes=(0.015625, 0.00390625))
         """
         owner = type(self).__name__
-        ranges = self.head_ranges(first, count, total=total)
+        ranges = self._head_ranges(first, count, total)
         total = _checked(self, owner, first, count, total)
         copy = deepcopy(self)
         changed = dict(self.attributes_of_heads(first, count, total))
@@ -81,19 +81,8 @@ class OfHeads(WithSettings):
                 copy.sliced_parameters |= {name}
         return copy
 
-    def head_ranges(self, first: int, count: int, *, total: int | None = None) -> dict[str, tuple[int, int, int]]:
-        """Return which slice of its parameters belongs to some heads: of each that has one, axis, begin and length.
-
-        Arguments and errors are those of `heads`.
-
-        Raises:
-            SettingError: If it is not known what belongs to which head.
-
-        Examples:
-            >>> from whatwhere import T5
-            >>> T5(num_heads=4).head_ranges(2, 2)
-            {'weight': (1, 2, 2)}
-        """
+    def _head_ranges(self, first: int, count: int, total: int | None) -> dict[str, tuple[int, int, int]]:
+        """Return which slice of its parameters belongs to some heads: of each that has one, axis, begin and length."""
         owner = type(self).__name__
         if self.head_axes is None:
             raise SettingError(
