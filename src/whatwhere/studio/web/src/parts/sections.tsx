@@ -11,7 +11,7 @@ import { Bars, barsSvg } from "./bars";
 import { Figure, HeatFigure, How, LineFigure } from "./figure";
 import { type Curve, DEEP_BIASES, type LinesProps, look, readableBiases, strokeOf } from "./plot";
 import type { Cell } from "./save";
-import { type Column, Table } from "./table";
+import { type Column, RANGE, Table } from "./table";
 
 const OPEN = 20;
 /** Points of a line that are marked, so that each can be seen. */
@@ -107,6 +107,8 @@ function columnsOf(
       numeric: numeric.includes(n),
       value: (row) => (exact ? exact.values[row] : numeric.includes(n) ? numberOf(text(row)) : visible(text(row))),
       cell: (row) => {
+        const [, median, range] = RANGE.exec(text(row)) ?? [];
+        if (range) return [`${median} `, <span class="range">{range}</span>];
         if (!/^#\d+$/.test(text(row))) return <bdi>{visible(text(row))}</bdi>;
         const link = (view: string, word: string) => <a href={writeLink(view, { token: text(row) }, {})}>{word}</a>;
         return (

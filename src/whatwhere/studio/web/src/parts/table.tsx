@@ -30,6 +30,9 @@ interface Props<Row> {
 const MOST = 100;
 const HEIGHT = 32;
 const SPARE = 8;
+const SHORT = 16;
+/** A number and, behind it in parentheses, its least and its greatest value. */
+export const RANGE = /^(−?[\d.,]+(?:\u00A0%)?) (\(.+ to .+\))$/;
 
 export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>) {
   const [sorted, setSorted] = useState<{ column: number; down: boolean } | null>(null);
@@ -38,6 +41,10 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
   const past = useRef<HTMLParagraphElement>(null);
   const order = useMemo(() => arranged(rows, columns, sorted), [rows, columns, sorted]);
   const virtual = rows.length > MOST;
+  const short = useMemo(
+    () => new Set(virtual ? [] : columns.filter((column) => isShort(column, rows))),
+    [rows, columns],
+  );
   const seen = virtual ? Math.ceil((scrolled.current?.clientHeight ?? 480) / HEIGHT) : rows.length;
   const first = virtual ? Math.max(0, Math.floor(top / HEIGHT) - SPARE) : 0;
   const last = Math.min(rows.length, first + seen + 2 * SPARE);
@@ -61,7 +68,9 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
       onScroll={virtual ? (event) => setTop(event.currentTarget.scrollTop) : undefined}
     >
       <table aria-rowcount={rows.length + 1}>
-        <caption>{caption}</caption>
+        <caption>
+          <span>{caption}</span>
+        </caption>
         <thead>
           <tr aria-rowindex={1}>
             {columns.map((column, n) => {
@@ -83,7 +92,7 @@ export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>
           {order.slice(first, last).map((index, n) => (
             <tr key={index} aria-rowindex={first + n + 2}>
               {columns.map((column) => (
-                <td key={column.title} class={classOf(column)}>
+                <td key={column.title} class={short.has(column) ? "short" : classOf(column)}>
                   {column.cell ? column.cell(rows[index]!) : shown(column, rows[index]!)}
                 </td>
               ))}
@@ -170,6 +179,12 @@ function isNumeric({ numeric = false, decimals }: Column<never>): boolean {
 
 function classOf(column: Column<never>): string | undefined {
   return isNumeric(column) ? "number" : undefined;
+}
+
+/** Return whether all texts of a column are so short that a narrow screen does not break them; a range has its own line. */
+function isShort<Row>(column: Column<Row>, rows: Row[]): boolean {
+  const text = (row: Row) => String(valueOf(column, row) ?? "").replace(RANGE, "$1");
+  return !isNumeric(column) && rows.every((row) => text(row).length <= SHORT);
 }
 
 /** Return the value of a cell; what is not finite is not a number. */
