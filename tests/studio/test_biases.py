@@ -139,6 +139,9 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert result["bar"].split() == ["bias", "−0.438", "0"]
     alibi = api.shown(t5, {"scheme": "alibi"})
     assert result["reach"] == [f"{distance:,}" for distance in alibi.ranges.distance.tolist()]
+    # The finding leads, and its figure is the first.
+    assert result["answer"].startswith("By the bias alone, head 0 has a range of 10 tokens and head 7 one of 1,179: ")
+    assert result["first"] == "Effective range of each head, to 1 % of its largest weight"
     rows = csv_rows(result["csv"])
     assert [int(row["half"]) for row in rows] == alibi.ranges.half.tolist()
     assert "1,179" in result["svg"]

@@ -61,7 +61,8 @@ def test_it_shows_what_is_found(model: Path) -> None:
     assert answer.headline == headline(result)
     # What is one sentence, as that a model has no rotary, is told at the end.
     absent = ["tables", "rotary", "biases"]
-    assert names(answer) == ["warnings", *(name for name in SECTIONS if name not in absent), "absent"]
+    shown = [name for name in SECTIONS if name not in [*absent, "sizes"]]
+    assert names(answer) == ["warnings", *shown, "sizes", "absent"]
     assert len(parts(answer, "absent")) == len(absent)
     (found,) = parts(answer, "warnings")
     assert [row[:2] for row in found.rows] == [("warning", "near-zero-rows"), ("warning", "diagnostics.duplicates")]
@@ -93,7 +94,7 @@ def test_of_results_it_shows_one_table(results: Path) -> None:
     session = Session.open(results)
     answer = overview(session, run=session.run)
     # Positions may be another run's than tokens, so they are not compared.
-    assert names(answer) == ["warnings", "sizes", "norms", "spectrum", "diagnostics"]
+    assert names(answer) == ["warnings", "norms", "spectrum", "diagnostics", "sizes"]
     weight = session.table().weight
     said = (
         f"{len(weight)} tokens × {weight.shape[1]}, {session.run.rpartition('-')[0]} positions; training changed the "

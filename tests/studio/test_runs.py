@@ -33,8 +33,8 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
         unit = table / norms[:, None]
         np.testing.assert_allclose(near.cosines, np.sort(unit @ unit[15])[::-1][1:4], atol=1e-6)
         overview = JOBS["overview.inspected"](session, {"run": run}, quiet)
-        assert [each.name for each in overview.sections] == ["warnings", "sizes", "norms", "spectrum", "diagnostics"]
-        assert f"{np.median(norms):.3g}" in str(overview.sections[2])
+        assert [each.name for each in overview.sections] == ["warnings", "norms", "spectrum", "diagnostics", "sizes"]
+        assert f"{np.median(norms):.3g}" in str(overview.sections[1])
         examined = JOBS["diagnostics.examine"](session, {"run": run}, quiet)
         edges = examined.sections[-1].parts[0].x
         assert [edges[0], edges[-1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)

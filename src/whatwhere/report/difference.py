@@ -77,7 +77,6 @@ def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str
 
 
 def _tokens(tokens: TokensDifference) -> Iterator[Part]:
-    yield from _tables(tokens.tables)
     yield f"{count(tokens.shared, 'token')} in both, matched by {tokens.matched_by}."
     for side, total, names in (("A", tokens.removed_count, tokens.removed), ("B", tokens.new_count, tokens.new)):
         yield f"{count(total, 'token')} in {side} alone: {_some(names, total)}." if total else ""
@@ -93,6 +92,7 @@ def _tokens(tokens: TokensDifference) -> Iterator[Part]:
             f"{decimals(rotated.held_out_cosine, 4)}."
         )
         yield from _moved(rotated, "Tokens that moved most once A is rotated onto B")
+    yield from _tables(tokens.tables)
 
 
 def _positions(positions: PositionsDifference) -> Iterator[Part]:

@@ -140,13 +140,13 @@ def variance(findings: InputVariance) -> Iterator[Part]:
         f"{percent(findings.position)}, and their interaction, which the normalization causes, "
         f"{percent(findings.interaction)}."
     )
+    rows = [[name, percent(share)] for name, share in shares.items()]
+    yield Table("Shares of the variance", ("explained by", "share"), rows, (1,), bars=[*shares.values()])
     yield (
         f"Computed after {after}{scale}{unknown}, over {findings.tokens:,} tokens at {findings.positions:,} positions, "
         "sampled uniformly. The deviations that a token and a position cause have a mean absolute cosine of "
         f"{decimals(findings.mean_abs_cosine)}."
     )
-    rows = [[name, percent(share)] for name, share in shares.items()]
-    yield Table("Shares of the variance", ("explained by", "share"), rows, (1,), bars=[*shares.values()])
 
 
 def norms(findings: Norms) -> Iterator[Part]:
@@ -154,10 +154,10 @@ def norms(findings: Norms) -> Iterator[Part]:
     each = findings.percentiles
     ends = f"{number(each['5'])} and {number(each['95'])}"
     yield f"The median norm is {number(each['50'])}; 90\u00a0% are between {ends}."
+    yield _histogram(findings.histogram, each["50"])
     rows = [[name, number(norm)] for name, norm in each.items()]
     bars = [norm / (max(each.values()) or 1.0) for norm in each.values()]
     yield Table("Percentiles of the norms", ("percentile", "norm"), rows, (1,), bars=bars)
-    yield _histogram(findings.histogram, each["50"])
     for name, groups in (("token type", findings.by_type), ("script", findings.by_script)):
         if isinstance(groups, Missing):
             yield f"By token type and script: {groups.missing}."

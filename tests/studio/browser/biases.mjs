@@ -18,7 +18,9 @@ await used("#/biases?tokens=8", ".heat image", async (page, result) => {
   await which.selectOption("alibi");
   await page.waitForFunction(() => document.querySelectorAll(".ranges li").length === 8);
   await page.locator(".ranges").getByRole("button", { name: "head 3" }).click();
-  await page.waitForFunction(() => document.querySelector("figure h3").textContent.includes("head 3"));
+  await page.waitForFunction(() => [...document.querySelectorAll("figure h3")].some((title) => title.textContent.includes("head 3,")));
+  result.answer = await page.locator(".answer").innerText();
+  result.first = await page.locator("figure h3").first().innerText();
   result.bar = await matrix.locator(".bar").innerText();
   result.address = hash();
   const reaches = figureOf(page, "Effective range of each head");

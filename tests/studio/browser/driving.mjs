@@ -84,7 +84,7 @@ export async function used(hash, ready, use) {
   const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
   await page.goto(given.url + hash);
   await page.waitForSelector(ready);
-  const wrong = await violations(page);
+  const wrong = [...(await violations(page)), ...(await below(page))];
   const result = {};
   await use(page, result, context);
   await page.getByRole("button", { name: "Show the page dark" }).click();
@@ -107,9 +107,19 @@ export async function small(started, url, ready) {
   await page.goto(url);
   await page.waitForSelector(ready);
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  const wrong = [...(await violations(page)), ...complaints(seen), ...(overflow > 0 ? [`${overflow} pixels too wide`] : [])];
+  const wrong = [...(await violations(page)), ...complaints(seen), ...(await below(page)), ...(overflow > 0 ? [`${overflow} pixels too wide`] : [])];
   await context.close();
   return wrong;
+}
+
+/** Return what is wrong if the first figure of a view is not drawn in the first screen, at least its upper part. */
+async function below(page) {
+  await quiet(page);
+  return page.evaluate(() => {
+    const drawn = document.querySelector("main figure :is(.chart, .bars)");
+    const top = drawn ? Math.round(drawn.getBoundingClientRect().top + scrollY) : 0;
+    return top > innerHeight - 60 ? [`the first figure is drawn ${top} pixels down, in a window of ${innerHeight}`] : [];
+  });
 }
 
 /** Wait until no answer is old or still to come. */

@@ -1,7 +1,7 @@
 // The pipeline in a real browser: a text is typed, its steps are walked by keyboard, their numbers saved.
 import { quiet, saved, used, violations } from "./driving.mjs";
 
-await used("#/pipeline?at=2&other=1", ".equation", async (page, result) => {
+await used("#/pipeline", ".equation", async (page, result) => {
   result.idle = await page.locator(".ways .idle").allTextContents();
 
   // Another text, and a scheme with all three doors.
@@ -14,13 +14,15 @@ await used("#/pipeline?at=2&other=1", ".equation", async (page, result) => {
   await page.waitForFunction(() => document.querySelector(".equation")?.textContent.includes("bias("));
   result.chips = await page.locator(".chips").first().locator(".chip").allTextContents();
 
-  // Every step by the button that leads on.
+  // It begins with the sum; every step by the button that leads on.
+  result.begins = await page.locator("figure h3").first().innerText();
+  await page.getByRole("button", { name: "1 Tokens" }).click();
   result.steps = [];
   result.violations = [];
   const next = page.getByRole("button", { name: "Next" });
   const figure = page.locator("figure").last();
   for (;;) {
-    const step = new URLSearchParams(page.url().split("?")[1]).get("step") ?? "tokens";
+    const step = new URLSearchParams(page.url().split("?")[1]).get("step") ?? "sum";
     result.steps.push(step);
     await quiet(page);
     if (step === "tokens") result.ids = await page.locator("tbody tr").evaluateAll((rows) => rows.map((row) => row.cells[2].textContent));

@@ -116,7 +116,7 @@ _PLAIN = RotaryPreset("plain", "a plain rotary")
 def lab(session: Session, *, a: str = "", b: str = "", claimed: Annotated[int, 0, MAX_LENGTH] = 0) -> RotaryLab:
     """Compare two configurations of rotary, as "from=plain scaling=yarn factor=4"; others are those of the open model.
 
-    The length `claimed` of a text is 0 for what the model claims.
+    The length `claimed` of a text is 0 for what the model claims, or four times as much where it was trained with it.
     """
     from whatwhere.where.catalogue import catalogue, describe
 
@@ -125,7 +125,8 @@ def lab(session: Session, *, a: str = "", b: str = "", claimed: Annotated[int, 0
     choice = Parameter("from", "choice", presets[0].name, choices=tuple(by_name))
     first, second = (_values(text, begin, choice) for text, begin in zip((a, b), _begin(presets), strict=True))
     chosen = by_name[str(first["from"])], by_name[str(second["from"])]
-    claimed = claimed or max(preset.claimed for preset in chosen)
+    known = all(preset.claimed == preset.values.get("original_length") for preset in chosen)
+    claimed = claimed or min(max(preset.claimed for preset in chosen) * (4 if known else 1), MAX_LENGTH)
     distances = np.unique(np.geomspace(1, max(claimed - 1, 1), _POINTS).round()).astype(np.int64)
     sides = _configuration(chosen[0], first, claimed, distances), _configuration(chosen[1], second, claimed, distances)
     of = [side.rotations.frequencies for side in sides if side.rotations is not None]

@@ -104,6 +104,22 @@ export function useWidth<E extends HTMLElement>(): [{ current: E | null }, numbe
   return [element, width];
 }
 
+/** Pixels at the right end of a narrow list, which fade out (studio.css). */
+const FADED = 40;
+
+/** Scroll a list that is wider than the screen to one of its parts: the list alone, and sideways, not the page. */
+export function useInSight<E extends HTMLElement>(part: string, now: string): { current: E | null } {
+  const list = useRef<E>(null);
+  useEffect(() => {
+    const current = list.current?.querySelector<HTMLElement>(part);
+    if (!list.current || !current) return;
+    const { left, right } = list.current.getBoundingClientRect();
+    const here = current.getBoundingClientRect();
+    list.current.scrollLeft += Math.min(here.left - left, 0) + Math.max(here.right + FADED - right, 0);
+  }, [now]);
+  return list;
+}
+
 export function useRested<T>(value: T, milliseconds: number): T {
   const [rested, setRested] = useState(value);
   useEffect(() => {

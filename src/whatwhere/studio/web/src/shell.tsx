@@ -3,7 +3,7 @@
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { carry, fitted, followHash, go, hashNow, readLink, writeLink } from "./link";
-import { messageOf, SourceContext, useTheme, ViewContext } from "./hooks";
+import { messageOf, SourceContext, useInSight, useTheme, ViewContext } from "./hooks";
 import { whole } from "./numbers";
 import { announce, Announcer, Waiting, Wrong } from "./parts/states";
 import { Choice } from "./parts/controls";
@@ -132,19 +132,8 @@ function ThemeButton() {
   );
 }
 
-/** Pixels at the right end of a narrow list, which fade out (studio.css). */
-const FADED = 40;
-
 function Navigation({ shown, now }: { shown: View[]; now: View }) {
-  const list = useRef<HTMLUListElement>(null);
-  useEffect(() => {
-    // A narrow screen has no room for all views: the list alone is scrolled, and sideways, not the page.
-    const link = list.current?.querySelector<HTMLElement>("[aria-current]");
-    if (!list.current || !link) return;
-    const { left, right } = list.current.getBoundingClientRect();
-    const here = link.getBoundingClientRect();
-    list.current.scrollLeft += Math.min(here.left - left, 0) + Math.max(here.right + FADED - right, 0);
-  }, [now.id]);
+  const list = useInSight<HTMLUListElement>("[aria-current]", now.id);
   return (
     <nav aria-label="Views">
       <ul ref={list}>

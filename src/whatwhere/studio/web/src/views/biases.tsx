@@ -49,24 +49,26 @@ function BiasOf({ bias }: { bias: BiasFindings }) {
           </button>
         )}
       </div>
-      <p class="note">
-        {row?.formula || bias.repr}
-        {row?.url && (
-          <>
-            {" "}
-            (<a href={row.url}>source</a>)
-          </>
-        )}
-        {bias.tensor && (
-          <>
-            {" "}
-            with the learned table <code>{bias.tensor}</code>
-          </>
-        )}
-        {bias.random && "; its parameters are random"}
-      </p>
-      <div class="pair">
-        <div>
+      <p class="answer">{finding(bias, settings.share)}</p>
+      <div class="split">
+        <Ranges bias={bias} />
+        <div class="side">
+          <p class="note">
+            {row?.formula || bias.repr}
+            {row?.url && (
+              <>
+                {" "}
+                (<a href={row.url}>source</a>)
+              </>
+            )}
+            {bias.tensor && (
+              <>
+                {" "}
+                with the learned table <code>{bias.tensor}</code>
+              </>
+            )}
+            {bias.random && "; its parameters are random"}
+          </p>
           <Slider
             label="head"
             help="of biases, counted from 0"
@@ -85,16 +87,29 @@ function BiasOf({ bias }: { bias: BiasFindings }) {
             />
           )}
           <Slider label="tokens of the matrix" name="tokens" low={8} high={256} base={2} steps={2} />
+          <Parameters of={bias.parameters} name="options" />
         </div>
-        <Parameters of={bias.parameters} name="options" />
       </div>
       <div class="two">
         <Matrix bias={bias} />
         <CurvesOf bias={bias} />
       </div>
-      <Ranges bias={bias} />
     </>
   );
+}
+
+/** Return how far the heads attend, from the nearest to the farthest, in one sentence. */
+function finding({ ranges, examined }: BiasFindings, share: string): string {
+  const values = Array.from(ranges.distance.values, (range) => (range < 0 ? Infinity : range));
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const far = (range: number) => (range === Infinity ? `more than ${whole(examined)}` : whole(range));
+  if (least === Infinity) return `By the bias alone, each head attends to more than ${whole(examined)} tokens back.`;
+  const heads =
+    least === most
+      ? `each head has a range of ${far(least)} tokens`
+      : `head ${values.indexOf(least)} has a range of ${far(least)} tokens and head ${values.indexOf(most)} one of ${far(most)}`;
+  const percent = `${100 * Number(share)} %`;
+  return `By the bias alone, ${heads}: beyond its range, every weight of a head is below ${percent} of its largest.`;
 }
 
 const MOST_CURVES = 8;
@@ -215,10 +230,6 @@ function Ranges({ bias }: Props) {
       chosen: head === bias.head,
     };
   });
-  const [chosen, last] = [bias.head, bias.heads - 1].map((n) => `${bars[n]!.name}: ${bars[n]!.text}`) as [
-    string,
-    string,
-  ];
   const column = (name: string, { values }: Tensor): Column<number> => ({
     title: name,
     numeric: true,
@@ -228,10 +239,7 @@ function Ranges({ bias }: Props) {
   return (
     <Figure
       title={title}
-      note={
-        `${chosen.replace("h", "H")}${chosen === last ? "" : `, ${last}`} tokens. By the bias alone: from there on every ` +
-        "weight is below that share. The bars are logarithmic."
-      }
+      note="From there on every weight is below that share, by the bias alone. The bars are logarithmic."
       svg={() => barsSvg(title, bars)}
       rows={upTo(bias.heads)}
       columns={[

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { visible } from "../escape";
 import { useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
-import { Choice } from "../parts/controls";
+import { Choice, Folded } from "../parts/controls";
 import { Sections } from "../parts/sections";
 import { Answered, JobAnswer } from "../parts/states";
 import { runCode } from "../python";
@@ -54,13 +54,15 @@ function Inspected({ inspection }: { inspection: Findings }) {
       after={more}
     >
       <Warnings of={warnings!} />
-      <ul class="plain examples" aria-label="Sections">
-        {sections.map(({ name, title }) => (
-          <li key={name}>
-            <a href={writeLink("overview", { section: name }, {})}>{title}</a>
-          </li>
-        ))}
-      </ul>
+      <Folded title="sections">
+        <ul class="plain examples" aria-label="Sections">
+          {sections.map(({ name, title }) => (
+            <li key={name}>
+              <a href={writeLink("overview", { section: name }, {})}>{title}</a>
+            </li>
+          ))}
+        </ul>
+      </Folded>
     </Sections>
   );
 }
@@ -70,21 +72,30 @@ function Warnings({ of: { title, parts } }: { of: Section }) {
   const { about } = useView();
   const [found] = parts;
   const rows = typeof found === "object" && "rows" in found ? found.rows : [];
+  const [worse, notes] = [false, true].map((note) => rows.filter(([severity]) => (severity === "note") === note)) as [
+    typeof rows,
+    typeof rows,
+  ];
+  const listed = (some: typeof rows) => (
+    <ul class="plain warnings">
+      {some.map(([severity = "", subject = "", text = ""]) => {
+        const [view = "", list = ""] = subject.split(".");
+        return (
+          <li key={text} class={severity}>
+            <b>{severity}</b> {visible(text)}{" "}
+            {about.views[view] && <a href={writeLink(view, list ? { list } : {}, {})}>{about.views[view].title}</a>}
+          </li>
+        );
+      })}
+    </ul>
+  );
   return (
     <section class="near" aria-label={title}>
       <h2>{title}</h2>
       {typeof found === "string" && <p>{found}</p>}
-      <ul class="plain warnings">
-        {rows.map(([severity = "", subject = "", text = ""]) => {
-          const [view = "", list = ""] = subject.split(".");
-          return (
-            <li key={text} class={severity}>
-              <b>{severity}</b> {visible(text)}{" "}
-              {about.views[view] && <a href={writeLink(view, list ? { list } : {}, {})}>{about.views[view].title}</a>}
-            </li>
-          );
-        })}
-      </ul>
+      {listed(worse)}
+      {notes.length > 0 &&
+        (worse.length ? <Folded title={`${notes.length} more`}>{listed(notes)}</Folded> : listed(notes))}
     </section>
   );
 }
@@ -150,18 +161,20 @@ function Differences({ other }: { other: string }) {
   return (
     <>
       <p class="note">
-        A is <code>{about.path}</code>, B <code>{other}</code>.
+        A is <code title={about.path}>{shortened(about.path)}</code>, B <code title={other}>{shortened(other)}</code>.
       </p>
       <div class="controls">
-        <Choice
-          label="rows of"
-          name="table"
-          options={[
-            ["input", "the token tables"],
-            ["output", "the output projections"],
-          ]}
-        />
-        <Choice label="neighbors" name="k" options={[1, 5, 10, 20, 50]} />
+        <Folded title="rows and neighbors">
+          <Choice
+            label="rows of"
+            name="table"
+            options={[
+              ["input", "the token tables"],
+              ["output", "the output projections"],
+            ]}
+          />
+          <Choice label="neighbors" name="k" options={[1, 5, 10, 20, 50]} />
+        </Folded>
       </div>
       <JobAnswer name="compare.difference" settings={{ table, k }} what="comparing">
         {(difference) => (
@@ -179,6 +192,10 @@ function Differences({ other }: { other: string }) {
       </JobAnswer>
     </>
   );
+}
+
+function shortened(path: string): string {
+  return path.split(/[\\/]/).slice(-2).join("/");
 }
 
 export function AttentionByDistance() {

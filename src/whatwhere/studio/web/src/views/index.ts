@@ -25,7 +25,7 @@ const PAGES: Record<string, Pick<View, "Page" | "defaults">> = {
   rotary: { Page: Rotary, defaults: () => ({ a: "", b: "", claimed: 0 }) },
   pipeline: {
     Page: Pipeline,
-    defaults: (about) => ({ ...about.begin["pipeline"], step: "tokens", at: 2, other: 1, pair: 0 }),
+    defaults: (about) => ({ ...about.begin["pipeline"], step: "sum", at: 2, other: 1, pair: 0 }),
   },
   positions: {
     Page: Positions,

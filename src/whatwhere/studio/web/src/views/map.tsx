@@ -250,7 +250,7 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
           </label>
         </Filters>
       </Folded>
-      <div class="mapping">
+      <div class="split">
         <Figure
           title={title}
           note={<Trust map={map} colors={colors.note} />}

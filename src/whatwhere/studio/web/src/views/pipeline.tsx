@@ -2,9 +2,9 @@
 
 import { upTo } from "../numbers";
 import { shownTokens } from "../escape";
-import { type Query, useQuery, useView } from "../hooks";
+import { type Query, useInSight, useQuery, useView } from "../hooks";
 import { announce, Answered } from "../parts/states";
-import { Choice, Flag } from "../parts/controls";
+import { Choice, Flag, Folded } from "../parts/controls";
 import { TextField, TokenLabel } from "../parts/field";
 import { SchemeChoice, SchemeFacts, useCatalogue } from "../parts/scheme";
 import type { FirstTokens, TextWalkthrough } from "../types";
@@ -26,28 +26,30 @@ export function Pipeline() {
     <>
       <div class="controls" role="search">
         <TextField label="Text" hint="any text, Ctrl+K" name="text" />
-        {about.tables.input && (
-          <Choice
-            label="what"
-            name="tokens"
-            options={[
-              ["loaded", about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"],
-              ["words", "the words of the text, fresh rows"],
-            ]}
-            set={(tokens) => ({ tokens, head: 0 })}
-          />
-        )}
-        <SchemeChoice also={{ head: 0, pair: 0 }} />
-        {tokens === "words" && <Choice label="features" name="dim" options={[[0, "as open"], 8, 16, 32, 64]} />}
-        {useCatalogue() && (
-          <Choice
-            label="heads"
-            name="heads"
-            options={[[0, "as open"], 1, 2, 4, 8]}
-            set={(heads) => ({ heads, head: 0 })}
-          />
-        )}
-        <Flag label="causal mask" name="causal" />
+        <Folded title="tokens, positions, mask">
+          {about.tables.input && (
+            <Choice
+              label="what"
+              name="tokens"
+              options={[
+                ["loaded", about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"],
+                ["words", "the words of the text, fresh rows"],
+              ]}
+              set={(tokens) => ({ tokens, head: 0 })}
+            />
+          )}
+          <SchemeChoice also={{ head: 0, pair: 0 }} />
+          {tokens === "words" && <Choice label="features" name="dim" options={[[0, "as open"], 8, 16, 32, 64]} />}
+          {useCatalogue() && (
+            <Choice
+              label="heads"
+              name="heads"
+              options={[[0, "as open"], 1, 2, 4, 8]}
+              set={(heads) => ({ heads, head: 0 })}
+            />
+          )}
+          <Flag label="causal mask" name="causal" />
+        </Folded>
       </div>
       {empty ? (
         <p class="lead">Type a text above.</p>
@@ -137,13 +139,14 @@ const DOORS: Partial<Record<StepId, "input" | "query_key" | "score">> = {
 /** The steps in a row; one that this scheme does not have is marked. */
 function Ways({ step, walk, go }: { step: StepId; walk: TextWalkthrough | null; go(step: StepId): void }) {
   const number = STEPS.findIndex(({ id }) => id === step);
+  const list = useInSight<HTMLOListElement>("[aria-current]", step);
   const idle = (id: StepId) => walk !== null && id in DOORS && doorName(walk, DOORS[id]!) === null;
   return (
     <div class="ways">
       <button type="button" disabled={number === 0} onClick={() => go(STEPS[number - 1]!.id)}>
         Back
       </button>
-      <ol aria-label="Steps">
+      <ol aria-label="Steps" ref={list}>
         {STEPS.map(({ id, title }, n) => (
           <li key={id}>
             <button

@@ -20,27 +20,27 @@ export function Rotary() {
         <>
           <Unseen lab={lab} />
           {lab.missing !== null && <p class="note">The lab begins with a plain rotary: {lab.missing}.</p>}
-          <div class="pair">
-            <Configuration side={0} lab={lab} />
-            <Configuration side={1} lab={lab} />
-          </div>
-          <div class="wide">
-            <Slider
-              label="length of the text"
-              help="the length at which both are compared"
-              name="claimed"
-              value={lab.claimed}
-              low={32}
-              high={1 << 24}
-              base={2}
-              steps={2}
-              set={(claimed) => ({ claimed: Math.round(claimed) })}
-            />
-          </div>
-          <Wavelengths lab={lab} />
-          <div class="pair">
-            <Slowdown lab={lab} />
-            <Agreement lab={lab} />
+          <Slider
+            label="length of the text"
+            help="the length at which both are compared"
+            name="claimed"
+            value={lab.claimed}
+            low={32}
+            high={1 << 24}
+            base={2}
+            steps={2}
+            set={(claimed) => ({ claimed: Math.round(claimed) })}
+          />
+          <div class="split">
+            <Wavelengths lab={lab} />
+            <div class="side">
+              <Configuration side={0} lab={lab} />
+              <Configuration side={1} lab={lab} />
+            </div>
+            <div class="pair">
+              <Agreement lab={lab} />
+              <Slowdown lab={lab} />
+            </div>
           </div>
         </>
       )}
@@ -74,6 +74,7 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
   const text = settings[setting];
   const row = lab.scalings[of.scaling];
   const name = setting.toUpperCase();
+  const repeated = side === 1 && of.preset.lengths === lab.sides[0].preset.lengths;
   return (
     <section class="configuration" aria-label={`Configuration ${name}`}>
       <h2>
@@ -94,9 +95,11 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
           options={Object.keys(lab.scalings)}
           set={(scaling) => ({ [setting]: withParameter(text, "scaling", scaling) })}
         />
-        <button type="button" disabled={!text} onClick={() => change({ [setting]: "" })}>
-          Reset {name}
-        </button>
+        {text && (
+          <button type="button" onClick={() => change({ [setting]: "" })}>
+            Reset {name}
+          </button>
+        )}
       </div>
       <Folded title={`parameters of ${name}`}>
         <Parameters of={of.parameters} name={setting} />
@@ -112,7 +115,9 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
         </details>
       )}
       {of.problem !== null && <Wrong message={of.problem} />}
-      {of.rotations && <Facts of={of.rotations} lengths={of.preset.lengths} claimed={whole(lab.claimed)} />}
+      {of.rotations && (
+        <Facts of={of.rotations} lengths={repeated ? "" : of.preset.lengths} claimed={whole(lab.claimed)} />
+      )}
     </section>
   );
 }
@@ -212,6 +217,7 @@ export function Wavelengths({ lab }: Props) {
       yLabel="positions for a rotation"
       logY
       levels={levels}
+      height={300}
       note="A pair above a line makes no full rotation within that length. Pairs that never rotate have no point."
       rows={pairRows(lab)}
       columns={[
