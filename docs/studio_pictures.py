@@ -41,15 +41,15 @@ class Picture:
 
 
 MODEL = (
-    Picture("overview", "#/overview", 1740, until=".answer"),
+    Picture("overview", "#/overview", 1500, until=".answer"),
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
-    Picture("map", "#/map?token=king", 1290, until="h3:has-text('by t-SNE')"),
+    Picture("map", "#/map?token=king", 1100, until="h3:has-text('by t-SNE')"),
     Picture("diagnostics", "#/diagnostics?list=unreachable", 1320, until=".answer"),
     Picture("positions", "#/positions?rows=64", 1500),
 )
 NOTHING = (
-    Picture("rotary", "#/rotary", 1290),
+    Picture("rotary", "#/rotary", 1330),
     Picture("biases", "#/biases", 1560),
 )
 RESULTS = (

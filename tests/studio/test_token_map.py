@@ -167,6 +167,7 @@ def test_the_page_draws_stops_and_selects(
     seen = look(session, "token_map.mjs", token=7)
 
     result, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
+    assert seen["folded"] == 2, "rare controls: colors and filters, only some tokens"
     assert seen["printed"][0].startswith(f"keeps {100 * result.kept.share:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near.ids]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near.cosines]

@@ -77,11 +77,16 @@ def test_the_page_draws_them_and_opens_the_results(
     look: Callable[..., dict[str, Any]], begun: Path, results: Path
 ) -> None:
     seen = look(Session.open(begun), "training.mjs", results=str(results), folder=str(begun))
-    assert seen["legend"] == ["none, seed 0", "learned, seed 1"]
+    assert seen["legend"] == ["none", "learned"]
+    assert seen["runs"] == ["none, seed 0", "learned, seed 1"]
     assert seen["answer"].startswith("1 of 3 runs finished, 47 % of all steps")
     assert seen["states"] == ["training", "finished", "waiting"]
     color, first, second = seen["curves"]
     assert first[0] == second[0] != color[0], "a color for each scheme"
     assert first[1] != second[1], "strokes for each seed"
     assert seen["grown"] > seen["drawn"]
+    assert [bands for _, bands in seen["medians"]] == [1, 1], "of each scheme, from the least to the greatest"
+    middle, low, high = map(float, seen["table"][2][4:])  # of both seeds of learned, after three steps
+    assert low < high
+    assert middle == pytest.approx((low + high) / 2, abs=0.006)
     assert seen["opened"] == "Compare"

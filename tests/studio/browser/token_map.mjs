@@ -8,6 +8,7 @@ await used(`#/map?method=pca&token=%23${given.token}`, ".near", async (page, res
   const figure = page.locator("figure.figure").first();
   result.printed = await page.locator(".printed span").allInnerTexts();
   result.note = await figure.locator("figcaption p").innerText();
+  result.folded = await page.locator("main .folded:not([open])").count();
   result.near = await page.locator(".chips li .token").allInnerTexts();
   result.cosines = await page.locator(".chips li small").allInnerTexts();
   result.of = await page.locator(".near .note").innerText();
@@ -41,6 +42,7 @@ await used(`#/map?method=pca&token=%23${given.token}`, ".near", async (page, res
   await page.waitForFunction(() => document.querySelector(".scroll.tall").innerText.includes("399"));
   result.drawn_rows = await table.locator("tbody tr").count();
   result.last = await table.locator("tbody tr").last().innerText();
+  await page.getByText("colors and filters").click();
   await page.getByLabel("drag selects").check();
   await page.locator(".scatter canvas").evaluate((canvas) => canvas.scrollIntoView({ block: "end" }));
   const area = await page.locator(".scatter canvas").boundingBox();
@@ -84,6 +86,7 @@ await used(`#/map?method=pca&token=%23${given.token}`, ".near", async (page, res
   result.without = await page.getByRole("button", { name: "Draw by t-SNE" }).count();
 
   // A named set is drawn alone, with all its labels; what is not a token is named.
+  await page.getByText("only some tokens").click();
   await page.getByLabel("Only these tokens").fill("a: #1, #2, #3; b: #4, nothing");
   await page.getByRole("button", { name: "Draw these" }).click();
   await page.getByRole("heading", { name: "named tokens by PCA" }).waitFor();

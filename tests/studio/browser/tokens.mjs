@@ -14,7 +14,7 @@ await used("#/tokens?token=king&k=5&a=man&b=king&c=woman", ".analogy .bars li", 
   result.address = page.url();
   result.title = await page.title();
   result.big = await page.textContent(".card .big");
-  result.facts = await page.locator(".card dl").first().innerText();
+  result.facts = (await page.locator(".card dl").allInnerTexts()).join("\n");
   await page.waitForSelector(".two .lists section");
   result.lists = await lists(".two");
   result.analogy = await lists(".analogy");

@@ -9,6 +9,10 @@ await page.goto(given.url);
 await page.waitForSelector("figure .lines .series");
 const result = { legend: await page.locator(".legend button").allInnerTexts(), wrong: await violations(page) };
 const length = () => page.locator("figure .lines .series").first().evaluate((all) => all.innerHTML.length);
+// At first the median of each scheme, from the least to the greatest; here each run for itself.
+await page.getByRole("checkbox", { name: "each run" }).check();
+await page.waitForFunction(() => document.querySelector("figure h3").textContent === "Loss of each run");
+result.runs = await page.locator(".legend button").allInnerTexts();
 result.answer = await page.locator(".answer").innerText();
 result.states = await page.locator("tbody td:nth-child(3)").allInnerTexts();
 result.drawn = await length();
@@ -22,6 +26,12 @@ await page.waitForFunction(() => document.querySelectorAll("figure .lines .serie
 result.grown = await length();
 const lines = page.locator("figure .lines path.line");
 result.curves = await lines.evaluateAll((all) => all.map((line) => [line.getAttribute("stroke"), line.getAttribute("stroke-dasharray")]));
+await page.getByRole("checkbox", { name: "each run" }).uncheck();
+await page.waitForFunction(() => document.querySelectorAll("figure .lines .series").length === 2);
+result.medians = await page.locator("figure .lines .series").evaluateAll((all) => all.map((one) => [one.querySelector(".line").getAttribute("stroke"), one.querySelectorAll(".band").length]));
+await page.locator("figure .how summary").click();
+await page.waitForSelector("figure table tbody tr");
+result.table = await page.locator("figure table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
 cpSync(given.results, given.folder, { recursive: true });
 await page.waitForFunction(() => document.querySelector("h1")?.textContent === "Compare");
 result.opened = await page.locator("nav [aria-current]").innerText();

@@ -132,8 +132,18 @@ export function valueAt(step: number, { base, steps, low, high, whole }: Scale):
   return Math.min(Math.max(rounded, low), high);
 }
 
+interface FoldedProps {
+  title: string;
+  /** Whether a wide screen folds them away, too. */
+  rare?: boolean;
+  /** Whether they are open at first. */
+  open?: boolean;
+  children: ComponentChildren;
+}
+
 /** Controls that a narrow screen folds away. */
-export function Folded({ title, children }: { title: string; children: ComponentChildren }) {
+export function Folded({ title, rare = false, open = false, children }: FoldedProps) {
+  const [first] = useState(open);
   const screen = useMemo(() => matchMedia("(max-width: 40rem)"), []);
   const [narrow, setNarrow] = useState(screen.matches);
   useEffect(() => {
@@ -141,9 +151,9 @@ export function Folded({ title, children }: { title: string; children: Component
     screen.addEventListener("change", follow);
     return () => screen.removeEventListener("change", follow);
   }, [screen]);
-  if (!narrow) return <>{children}</>;
+  if (!narrow && !rare) return <>{children}</>;
   return (
-    <details class="folded">
+    <details class="folded" open={first}>
       <summary>{title}</summary>
       {children}
     </details>

@@ -58,7 +58,7 @@ const LINE = 16;
 export function Scatter(props: ScatterProps) {
   const { title, points, name, chosen, choose, select, selecting, framed, printed } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
-  const height = Math.min(760, Math.max(320, Math.min(innerHeight - 250, Math.round(0.85 * width))));
+  const height = Math.min(760, Math.max(320, Math.min(innerHeight - 400, Math.round(0.85 * width))));
   const canvas = useRef<HTMLCanvasElement>(null);
   const [moved, setMoved] = useState<Sight | null>(null);
   const [over, setOver] = useState<number | null>(null);

@@ -151,11 +151,9 @@ function Positions({ asked: { answers, usual: unmoved }, text }: { asked: Asked;
         )}
       </p>
       <p class="note">
-        {length}; trained with up to {longest}.{" "}
-        {correct === null ? "The task knows no correct answer to it." : `Correct is ${correct}.`}
-        {at !== null && ` The answer is read at token ${at}, which is marked.`} The numbers are positions
-        {!about.exported && ": change one, and the models are asked again"}. The mask follows the order of the tokens,
-        whatever their positions.
+        {length}; trained with up to {longest}. {correct === null && "The task knows no correct answer to it. "}The
+        numbers are positions
+        {!about.exported && ": change one, and the models are asked again"}.
       </p>
     </>
   );
@@ -215,7 +213,8 @@ function Answering({ asked, runs, shown, text }: AnsweringProps) {
       code={code(asked, text)}
       how={
         "Each model is loaded from the folder and run once, at the positions shown; softmax of its logits at the token " +
-        "whose output is the answer. “median” is the run of the median score at the longest tested length."
+        "whose output is the answer, which is marked. The mask follows the order of the tokens, whatever their positions. " +
+        "“median” is the run of the median score at the longest tested length."
       }
     >
       <Bars bars={bars} kind="choices asked" />

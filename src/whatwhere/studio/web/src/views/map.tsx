@@ -42,8 +42,7 @@ type Choices = Record<"table" | "tokens" | "color" | "find" | "only" | "token" |
 const UNFILTERED = { box: "", only: "", find: "" };
 
 export function TokenMap() {
-  const { about, settings } = useView<Choices>();
-  const { method, table, tokens } = settings;
+  const { method, table, tokens } = useView<Choices>().settings;
   const byJob = method !== "pca" && tokens === "";
   const wanted = useQuery("maps.points", { method, table, ...(tokens && { tokens }) });
   const first = useQuery("maps.points", byJob ? { method: "pca", table } : null);
@@ -56,11 +55,6 @@ export function TokenMap() {
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
   return (
     <>
-      {(!about.exported || about.begin["map"]?.["example"]) && (
-        <Folded title="only some tokens">
-          <NamedField />
-        </Folded>
-      )}
       <Controls />
       {byJob && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
@@ -97,6 +91,11 @@ function Controls() {
       <Choice label="laid out by" name="method" options={methods} set={(method) => ({ ...UNFILTERED, method })} />
       {about.tables.output && offered({ method: "pca", table: "output" }) && (
         <Choice label="rows of the" name="table" options={TABLES} set={(table) => ({ ...UNFILTERED, table })} />
+      )}
+      {(!about.exported || about.begin["map"]?.["example"]) && (
+        <Folded title="only some tokens" rare open={tokens !== ""}>
+          <NamedField />
+        </Folded>
       )}
     </search>
   );
@@ -239,7 +238,7 @@ function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
   return (
     <>
       {named && <NamedFacts named={named} />}
-      <Folded title="colors and filters">
+      <Folded title="colors and filters" rare open={color !== "type" || passed !== null || selecting}>
         <Filters
           colors={colors}
           grouped={named !== null && named.group_names.length > 1}

@@ -6,7 +6,7 @@ import { type Query, useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, formatNumber, whole } from "../numbers";
 import { type BarList, BarLists, barListsSvg } from "../parts/bars";
-import { Choice, Flag, type Option } from "../parts/controls";
+import { Choice, Flag, Folded, type Option } from "../parts/controls";
 import { TokenField, TokenLabel } from "../parts/field";
 import { Figure, HeatFigure, LineFigure } from "../parts/figure";
 import { spread } from "../parts/heat";
@@ -65,33 +65,46 @@ function CardOf({ card }: { card: TokenCard }) {
       : [
           ["in the vocabulary", <code>{visibleToken(card.word)}</code>],
           ["type", card.kind + (card.script && card.script !== "no letters" ? `, ${card.script}` : "")],
+          ["from text", reached(card.reachable)],
+        ];
+  const stored: typeof written =
+    card.kind === "no token"
+      ? []
+      : [
           [card.byte_count === 1 ? "byte" : `${card.byte_count} bytes`, <code>{bytes(card)}</code>],
           ["characters", card.characters.length ? <Characters of={card.characters} /> : "part of a character"],
-          ["from text", reached(card.reachable)],
         ];
   const rows = tables.map(([, { name, dtype }]) => (
     <div key={name}>
       <code>{name}</code>, {dtype}
     </div>
   ));
-  const facts: typeof written = [["id", card.id], ...written, ["its row in", rows]];
   return (
     <div class="card">
       <h2 class="big">
         <TokenLabel word={card.word} text={card.text} />
       </h2>
-      <dl>
-        {facts.map(([name, fact]) => (
-          <Fragment key={name}>
-            <dt>{name}</dt>
-            <dd>{fact}</dd>
-          </Fragment>
-        ))}
-      </dl>
+      <Facts of={[["id", card.id], ...written]} />
+      <Folded title="bytes, characters, and its row">
+        <Facts of={[...stored, ["its row in", rows]]} />
+      </Folded>
       {tables.map(([which, row]) => (
         <NormOf key={which} card={card} which={which} row={row} />
       ))}
     </div>
+  );
+}
+
+function Facts({ of }: { of: [string, ComponentChildren][] }) {
+  return (
+    <dl>
+      {of.map(([name, fact]) => (
+        <Fragment key={name}>
+          <dt>{name}</dt>
+          <dd>{fact}</dd>
+        </Fragment>
+      ))}
+    </dl>
   );
 }
 

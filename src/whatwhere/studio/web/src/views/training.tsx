@@ -1,5 +1,6 @@
 /** A comparison that is training: how far it is, and the loss of each run, drawn while it falls. */
 
+import { median } from "d3-array";
 import { useEffect, useRef } from "preact/hooks";
 import { useQuery, useView } from "../hooks";
 import { fixed, upTo, whole } from "../numbers";
@@ -73,45 +74,59 @@ function duration(seconds: number): string {
   return seconds < 5400 ? `${whole(seconds / 60)} min` : `${fixed(seconds / 3600, 1)} h`;
 }
 
-function Losses({ runs, looks }: Answer) {
-  const { log } = useView<{ log: boolean }>().settings;
+/** Curves of the runs at the steps `x`: one of each run, or the median of each scheme's with the least and the greatest. */
+function curvesOf({ runs, looks }: Answer, x: number[], each: boolean): Curve[] {
   const seeds = [...new Set(runs.map(({ seed }) => seed))];
+  const known = runs.filter(({ losses }) => losses.length);
+  const schemes = [...new Set(known.map(({ scheme }) => scheme))];
+  const named = each
+    ? known.map((run) => ({ name: `${run.scheme}, seed ${run.seed}`, of: [run] }))
+    : schemes.map((name) => ({ name, of: known.filter(({ scheme }) => scheme === name) }));
+  return named.map(({ name, of }) => {
+    const number = looks[of[0]!.scheme]!;
+    // The color is that of the scheme in the results; the strokes differ with the seed.
+    const strokes = Math.floor(number / 7) * seeds.length + (each ? seeds.indexOf(of[0]!.seed) : 0);
+    const tables = of.map(({ losses }) => new Map(losses.map(([step, loss]) => [step, loss])));
+    const at = x.map((step) => tables.flatMap((table) => table.get(step) ?? []).sort((a, b) => a - b));
+    const band = !each && seeds.length > 1;
+    return {
+      color: look(number).color!,
+      ...strokeOf(strokes),
+      name,
+      values: at.map((losses) => median(losses) ?? null),
+      ...(band && { low: at.map((losses) => losses[0] ?? null), high: at.map((losses) => losses.at(-1) ?? null) }),
+    };
+  });
+}
+
+function Losses(answer: Answer) {
+  const { runs } = answer;
+  const { log, each } = useView<{ log: boolean; each: boolean }>().settings;
+  const several = new Set(runs.map(({ seed }) => seed)).size > 1;
   const last = Math.max(...runs.map(({ steps }) => steps));
   const x = [...new Set([...runs.flatMap(({ losses }) => losses.map(([step]) => step)), last])].sort((a, b) => a - b);
-  const curves = runs
-    .filter(({ losses }) => losses.length)
-    .map(({ scheme, seed, losses }): Curve => {
-      const known = new Map(losses.map(([step, loss]) => [step, loss]));
-      const number = looks[scheme]!;
-      // The color is that of the scheme in the results; the strokes differ with the seed.
-      const strokes = Math.floor(number / 7) * seeds.length + seeds.indexOf(seed);
-      return {
-        color: look(number).color!,
-        ...strokeOf(strokes),
-        name: `${scheme}, seed ${seed}`,
-        values: x.map((step) => known.get(step) ?? null),
-      };
-    });
+  const apart = each || !several;
   return (
     <>
       <LineFigure
-        title="Loss of each run"
+        title={apart ? "Loss of each run" : "Loss of each scheme"}
         x={x}
-        curves={curves}
+        curves={curvesOf(answer, x, apart)}
         xLabel="step"
         yLabel="cross-entropy, nats"
         logY={log}
         height={420}
         note={
-          seeds.length > 1
-            ? "A color for each scheme, strokes for each seed. One random batch per point: noisy."
-            : "One random batch per point: noisy."
+          (!several
+            ? ""
+            : apart
+              ? "A color for each scheme, strokes for each seed. "
+              : "Median over the seeds that reached a step; shaded from the least to the greatest. ") +
+          "One random batch per point: noisy."
         }
         how="Cross-entropy of one random batch, about fifty times in a run. The results open here when all runs are finished and tested. Ctrl+C in the terminal interrupts; the same command, run again, goes on with what is missing. Nothing on this page changes a run."
       >
-        <div class="controls">
-          <Flag label="logarithmic" name="log" />
-        </div>
+        <Flag label="logarithmic" name="log" /> {several && <Flag label="each run" name="each" />}
       </LineFigure>
       <Table
         caption="Runs"
