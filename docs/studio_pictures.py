@@ -44,13 +44,13 @@ MODEL = (
     Picture("overview", "#/overview", 1500, until=".answer"),
     Picture("pipeline", "#/pipeline?step=sum", 965),
     Picture("tokens", "#/tokens?token=king", 1060),
-    Picture("map", "#/map?token=king", 1100, until="h3:has-text('by t-SNE')"),
+    Picture("map", "#/map?token=king", 1250, until="h3:has-text('by t-SNE')"),
     Picture("diagnostics", "#/diagnostics?list=unreachable", 1320, until=".answer"),
     Picture("positions", "#/positions?rows=64", 1500),
 )
 NOTHING = (
     Picture("rotary", "#/rotary", 1330),
-    Picture("biases", "#/biases", 1560),
+    Picture("biases", "#/biases", 1460),
 )
 RESULTS = (
     Picture("compare", "#/compare", 1640),

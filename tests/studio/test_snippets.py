@@ -145,7 +145,7 @@ def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
     views = {scaling: f"rotary?b=scaling%3D{scaling}" for scaling in rotary.SCALINGS[1:]}
     values = collected(look, fresh, *views.values())
     for scaling, view in views.items():
-        wavelengths, slowdown, agreement = values[view]
+        wavelengths, agreement, slowdown = values[view]
         lab = rotary.lab(fresh, {"a": "", "b": f"scaling={scaling}", "claimed": 0})
         pairs = lab.sides[1].rotations
         same(wavelengths.wavelengths, pairs.spectrum.wavelengths)
@@ -158,7 +158,7 @@ def test_biases_of_the_catalogue(look: Callable[..., dict[str, Any]], fresh: Ses
     values = collected(look, fresh, *views.values())
     past = np.tril_indices(8)
     for scheme, view in views.items():
-        matrix, curves, ranges = values[view]
+        ranges, matrix, curves = values[view]
         shown = biases.shown(fresh, {"scheme": scheme, "head": 1, "tokens": 8})
         same(matrix.detach()[past], shown.matrix[past])
         same(np.stack([*curves.values()])[:, shown.distances], shown.past)
