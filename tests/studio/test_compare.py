@@ -157,6 +157,8 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(names)
     assert shown["read"].startswith("arguments 6: ")
     assert shown["overprinted"] == []
+    first, second = shown["first"]
+    assert first == 0 > second, "the names of the rows stay, the numbers are scrolled"
 
 
 def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], pair: tuple[Path, Path]) -> None:

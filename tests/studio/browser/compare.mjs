@@ -48,5 +48,14 @@ await used("#/compare", given.ready, async (page, result, context) => {
   const area = await figure.locator(".lines > svg").first().boundingBox();
   await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
   result.tip = await figure.locator(".tip").innerText();
+  // On a narrow screen the first column of a table that scrolls stays.
+  await page.setViewportSize({ width: 390, height: 844 });
+  result.first = await page.locator(".scroll").first().evaluate((table) => {
+    const cells = () => [0, 1].map((n) => table.querySelector("tbody tr").cells[n].getBoundingClientRect().left);
+    const before = cells();
+    table.scrollTo(60, 0);
+    return cells().map((left, n) => Math.round(left - before[n]));
+  });
+  await page.setViewportSize({ width: 1400, height: 1000 });
   result.overprinted = await overprinted(context, svg);
 });

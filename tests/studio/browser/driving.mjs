@@ -107,7 +107,17 @@ export async function small(started, url, ready) {
   await page.goto(url);
   await page.waitForSelector(ready);
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  const wrong = [...(await violations(page)), ...complaints(seen), ...(await below(page)), ...(overflow > 0 ? [`${overflow} pixels too wide`] : [])];
+  const broken = await page.evaluate(() => {
+    const lines = (cell) => {
+      const range = document.createRange();
+      range.selectNodeContents(cell);
+      const tops = [...range.getClientRects()].map(({ top }) => top).sort((a, b) => a - b);
+      return tops.filter((top, n) => n === 0 || top - tops[n - 1] > 9).length;
+    };
+    const cells = [...document.querySelectorAll("main td.number")].filter((cell) => lines(cell) > 1 + cell.querySelectorAll(".range").length);
+    return cells.map((cell) => `broken into lines: ${cell.innerText}`);
+  });
+  const wrong = [...(await violations(page)), ...complaints(seen), ...(await below(page)), ...broken, ...(overflow > 0 ? [`${overflow} pixels too wide`] : [])];
   await context.close();
   return wrong;
 }
