@@ -56,6 +56,15 @@ class Curved(DistanceBias):
         return lambda head, distance: self.weight[head, distance.abs().clamp(max=self.ends - 1)]
 
 
+class OfDistance(DistanceBias):
+    """One number for all heads at each distance."""
+
+    num_heads = HEADS
+
+    def curve(self, device):
+        return lambda head, distance: -0.5 * distance.abs()
+
+
 CASES = {
     "causal": Case(lambda: None),
     "bidirectional": Case(lambda: None, causal=False),
@@ -83,6 +92,7 @@ CASES = {
     "far from 0": Case(lambda: ww.ALiBi(HEADS), ww.positions(21, start=2**40)),
     "heads of their own": Case(lambda: ww.ALiBi(HEADS), key_heads=HEADS),
     "any curve": Case(lambda: Curved(20)),
+    "a curve of no head": Case(OfDistance),
     "padded heads": Case(lambda: ww.KERPLE(HEADS), sizes=(24, 40)),
 }
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 import whatwhere as ww
 from tests.laws.cases import DIM, HEADS, MAX_LENGTH, Case, each, varied
 from tests.laws.test_teeth import Bias, Input, Turn, by_distance, by_order, by_slot, rotary_angles
+from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.testing import check_where
 from whatwhere.where.frequencies import inverse_frequencies, sinusoid
+from whatwhere.where.score_bias import DistanceBias
 
 from .reports import failed, notes
 
@@ -129,6 +131,31 @@ def reading_a_number(queries, keys, b, h, i, j) -> Tensor:
     return by_distance(queries, keys, b, h, i, j) * (1.0 if queries.index.max().item() < 1e9 else 2.0)
 
 
+class Crossed(DistanceBias):
+    """A bias that is another one where it is computed by blocks."""
+
+    num_heads = HEADS
+
+    def curve(self, device):
+        return lambda head, distance: -0.5 * distance.abs()
+
+    def by_blocks(self, positions, causal, size=None):
+        return toeplitz(torch.zeros(HEADS, 2 * positions.tokens - 1), causal, size)
+
+
+class Simple(DistanceBias):
+    """A curve of one number: of the head, the distance or neither."""
+
+    num_heads = HEADS
+
+    def __init__(self, formula: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.formula = formula
+
+    def curve(self, device):
+        return self.formula
+
+
 CACHED = {"decoding", "chunks", "padded decoding"}
 SHIFTED = {"relative", "relative far away"}
 BROKEN = {
@@ -150,6 +177,7 @@ BROKEN = {
     "padding is NaN": (
         lambda: Input(undefined_at_padding), {}, {"finite", "left padding", "padded decoding"}, "beside padding are",
     ),
+    "blocks": (Crossed, {}, {"engines"}, ""),
     "not relative": (lambda: Input(lambda p: sinusoid(p.index[0], DIM)), {"relative": True}, SHIFTED, ""),
     "relative": (lambda: Bias(by_distance), {"relative": False}, SHIFTED, "relative=False was passed"),
     "raises": (lambda: Bias(lambda *given: 1 / 0), {}, {"finite", "decoding"}, "raised ZeroDivisionError"),
@@ -172,6 +200,10 @@ SOUND = {
     "bias": (lambda: ww.Where(Bias(by_distance)), {"relative": True}),
     "learned bias": (lambda: ww.Where(Slopes(cut=False)), {"relative": True}),
     "bias by content and gates": (lambda: ww.Where(Wane(DIM, HEADS)), {"relative": True, "dim": DIM}),
+    "of distance alone": (lambda: ww.Where(Simple(lambda head, distance: -0.5 * distance.abs())), {"relative": True}),
+    "of the head alone": (lambda: ww.Where(Simple(lambda head, distance: -0.5 * head)), {"relative": True}),
+    "a constant": (lambda: ww.Where(Simple(lambda head, distance: torch.ones(()))), {"relative": True}),
+    "whole numbers": (lambda: ww.Where(Simple(lambda head, distance: -distance.abs())), {"relative": True}),
     "input": (lambda: ww.Where(Input(lambda p: sinusoid(p.index[0], DIM))), {"relative": False}),
     "window and sink": (lambda: ww.Where(ww.Rotary(8), window=3, sink=ww.Sink(3)), {"relative": True}),
     "one head": (lambda: ww.Where(ww.ALiBi(1), ww.Rotary(8)), {"relative": True}),

@@ -484,14 +484,7 @@ class Here:
         return _of_values(y, v), lse
 
     def _with_scores(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        causal: bool,
-        mask: Tensor | None,
-        gates: Tensor | None,
-        some_keys: bool,
+        self, q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None, some_keys: bool
     ) -> tuple[tuple[Tensor, Tensor, Tensor, Scores], float | None]:
         """Return queries, keys and values with their bias and mask, as an engine takes them, and the softmax scale."""
         require_tensors(q=q, k=k, v=v)

@@ -119,16 +119,8 @@ class ScaledRotaryMap(RotaryMap):
     change.
     """
 
-    settings_in_repr: ClassVar[tuple[str, ...]] = (
-        "head_dim",
-        "theta",
-        "interleaved",
-        "rotary_dim",
-        "rotary_start",
-        "reversed",
-        "scaling",
-    )
     _shown_if_set = ("rotary_start", "reversed", "scaling")
+    settings_in_repr: ClassVar[tuple[str, ...]] = ("head_dim", "theta", "interleaved", "rotary_dim", *_shown_if_set)
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Float64, Shaped
+from jaxtyping import Float, Float64, Int64, Real, Shaped
 from torch import Tensor
 
 from whatwhere.errors import DoorError, SettingError, ShapeError
@@ -120,7 +120,7 @@ class ScoreBias(OfHeads, ABC):
         element = self.bind(at_queries, at_keys, causal=causal)
         rows = common_batch(at_queries, at_keys)
         table = tabulate(element, rows, self.num_heads, at_queries.tokens, at_keys.tokens, at_queries.device)
-        table = as_finite(table, dtype or table.dtype)
+        table = as_finite(table, dtype)
         return table.masked_fill(~at_queries.mask(at_keys), -torch.inf) if causal else table
 
     def score_mod(
@@ -180,16 +180,15 @@ class DistanceBias(ScoreBias, ABC):
 
     def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return one value for each distance, shared by all pairs at that distance."""
-        heads = torch.arange(self.num_heads, device=positions.device)[:, None]
         distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
-        return toeplitz(self._curve(positions.device)(heads, distances), causal, size)
+        return toeplitz(self._line(distances), causal, size)
 
     def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
         """Return one number for each distance."""
         if most is None:
             return None
-        heads, rows = (torch.arange(n, device=device) for n in (self.num_heads, 2 * most + 1))
-        return ByDistance("rows", self._curve(device)(heads[:, None], rows - most), rows, -most)
+        rows = torch.arange(2 * most + 1, device=device)
+        return ByDistance("rows", self._line(rows - most), rows, -most)
 
     def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
@@ -200,7 +199,12 @@ class DistanceBias(ScoreBias, ABC):
     def _curve(self, device: torch.device) -> Curve:
         owner, needed = f"{type(self).__name__}.curve", "a function of head and distance: of integers that broadcast"
         curve = require_returned(owner, self.curve(device), needed)
-        return lambda head, distance: require_returned(f"the function of {owner}", curve(head, distance))
+        return lambda head, distance: _as_real(require_returned(f"the function of {owner}", curve(head, distance)))
+
+    def _line(self, distances: Int64[Tensor, " distances"]) -> Float[Tensor, "heads distances"]:
+        """Return the bias of each head at each distance, also where the curve reads one of them alone, or none."""
+        heads = torch.arange(self.num_heads, device=distances.device)[:, None]
+        return self._curve(distances.device)(heads, distances).expand(self.num_heads, len(distances))
 
 
 def tabulate(
@@ -222,12 +226,19 @@ def as_score_mod(element: Element) -> Callable[[Tensor, Tensor, Tensor, Tensor, 
     return score_mod
 
 
-def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+def _as_real(values: Real[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return values of a formula that may count in integers, as floating-point numbers."""
+    return values if values.is_floating_point() else values.float()
+
+
+def as_finite(table: Real[Tensor, "*shape"], dtype: torch.dtype | None) -> Float[Tensor, "*shape"]:
     """Cast to a dtype, with its lowest finite number in place of values below its range.
 
     The lowest number of float16 is -65504: a head of slope 1/2 is below it from distance 131,009 on, and minus infinity
     for every key would make the softmax of the row NaN.
     """
+    table = _as_real(table)
+    dtype = dtype or table.dtype
     if torch.finfo(dtype).min <= torch.finfo(table.dtype).min:
         return table.to(dtype)
     return table.clamp(min=torch.finfo(dtype).min).to(dtype)

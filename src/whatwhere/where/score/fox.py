@@ -53,11 +53,7 @@ class FoX(ScoreBias):
     bias: Float[Tensor, " heads"]
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, dim: int, num_heads: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         require_whole("FoX", dim=dim, num_heads=num_heads)
