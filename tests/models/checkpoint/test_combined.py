@@ -206,6 +206,14 @@ def test_whole_numbers_are_no_rows(tmp_path: Path) -> None:
         resize_checkpoint(tmp_path / "a.safetensors", tmp_path / "out.safetensors", vocab_size=9)
 
 
+def test_float64_is_no_code(tmp_path: Path) -> None:
+    """Whose name begins as that of the codes of 6 bits, float6_e2m3."""
+    rows = torch.randn(5, 3, dtype=torch.float64)
+    checkpoint = Checkpoint.open(folder(tmp_path / "m", {f"{TABLE}.weight": rows}))
+    assert np.array_equal(checkpoint.array(f"{TABLE}.weight"), rows.numpy())
+    assert checkpoint.tensor(f"{TABLE}.weight").dtype == torch.float64
+
+
 # The output projection and positions go through the same door
 
 

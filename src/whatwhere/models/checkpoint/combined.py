@@ -377,7 +377,7 @@ _REFUSED = {
     "weight:qdata": "torchao",
 }  # fmt: skip
 """A tensor beside the codes, or the codes themselves -> the layout, whose rule is not followed here."""
-_CODED = ("int", "uint", "bool", "float8", "float4", "float6")
+_CODED = ("int", "uint", "bool", "float8", "float4_", "float6_")
 """How the types of codes begin."""
 _BITS = (2, 3, 4, 5, 6, 8)
 _DEFAULT_BLOCK = (128, 128)
