@@ -232,7 +232,7 @@ def _without_row(findings: Sizes) -> list[str]:
 
 
 def _tied(findings: Sizes) -> str:
-    stored = any(part.part == "output projection" for part in findings.parts)
+    stored = [part for part in findings.parts if part.part == "output projection"]
     but = " But the configuration states tie_word_embeddings: " if findings.contradicts_tie else ""
     if findings.tied is None and but:
         return f"No output projection is in the file.{but}false, so the file is incomplete, or the two are tied."
@@ -242,7 +242,8 @@ def _tied(findings: Sizes) -> str:
         but = f"{but or ''}true, or its type ties them: some programs read only one of the two." if but else ""
         return f"Not tied: the output projection is a table of its own.{but}"
     but = f"{but}false: training makes them differ." if but else ""
-    return f"Tied: the output projection is the token table{', stored twice' if stored else ''}.{but}"
+    twice = ", stored twice" if stored and stored[0].bytes else ""
+    return f"Tied: the output projection is the token table{twice}.{but}"
 
 
 def _initialization(scale: InitialScale) -> str:

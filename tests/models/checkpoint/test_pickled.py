@@ -1,5 +1,6 @@
 """Pickles are read only where the caller says so, and even then run nothing."""
 
+import argparse
 import os
 import pickle
 import struct
@@ -16,6 +17,7 @@ import torch
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.report.inspection import sizes
 
 from .damage import refused
 
@@ -30,15 +32,75 @@ def test_refused_by_default(tmp_path: Path) -> None:
     assert np.array_equal(ww.read(path, allow_pickle=True).array("wte.weight"), WEIGHT.numpy())
 
 
+def convert_as_advised(path: Path, **options: bool) -> Checkpoint:
+    """Run the program that the error of a pickle prints, and open what it has written."""
+    with pytest.raises(ww.errors.CheckpointError) as caught:
+        Checkpoint.open(path, **options)
+    program = "\n".join(line.strip() for line in str(caught.value).splitlines()[-4:])
+    subprocess.run([sys.executable, "-c", f"import torch, safetensors.torch\n{program}"], check=True, timeout=120)
+    return Checkpoint.open(path.with_suffix(".safetensors"))
+
+
 def test_the_way_out_works(tmp_path: Path) -> None:
+    """Also of tied tensors inside a checkpoint of training, and of one with a class that torch refuses."""
     path = tmp_path / ("long" * 50) / "model.pt"
     path.parent.mkdir()
-    torch.save({"wte.weight": WEIGHT.T}, path)
-    with pytest.raises(ww.errors.CheckpointError) as caught:
-        Checkpoint.open(path)
-    program = "\n".join(line.strip() for line in str(caught.value).splitlines()[-2:])
-    subprocess.run([sys.executable, "-c", f"import torch, safetensors.torch\n{program}"], check=True, timeout=120)
-    assert np.array_equal(Checkpoint.open(path.with_suffix(".safetensors")).array("wte.weight"), WEIGHT.T.numpy())
+    torch.save({"model": {"wte.weight": WEIGHT.T, "lm_head.weight": WEIGHT.T}, "iter_num": 3}, path)
+    assert np.array_equal(convert_as_advised(path).array("wte.weight"), WEIGHT.T.numpy())
+    lightning = {"state_dict": {"wte.weight": WEIGHT}, "hyper_parameters": argparse.Namespace(lr=1), "epoch": 2}
+    torch.save(lightning, path := tmp_path / "a.ckpt")
+    refused(path, "also holds 'argparse.Namespace'", "weights_only=False", allow_pickle=True)
+    assert np.array_equal(convert_as_advised(path, allow_pickle=True).array("wte.weight"), WEIGHT.numpy())
+
+
+def save_as_before(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Save as torch did before 1.6."""
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
+
+
+def test_files_from_before_torch_1_6(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    save_as_before({"wte.weight": WEIGHT, "lm_head.weight": WEIGHT, "half": WEIGHT[1:].half().T}, path)
+    refused(path, "is a pickle")
+    checkpoint = Checkpoint.open(path, allow_pickle=True)
+    assert np.array_equal(checkpoint.array("wte.weight", [3, 1]), WEIGHT.numpy()[[3, 1]])
+    assert np.array_equal(checkpoint.array("half"), WEIGHT[1:].T.numpy())
+    assert checkpoint.tied
+    assert checkpoint.tensors["lm_head.weight"].bytes == 0
+
+
+@pytest.mark.parametrize("claim", ["storage", "tensor"])
+def test_files_from_before_torch_1_6_claim_no_more_than_they_have(claim: str, tmp_path: Path) -> None:
+    """torch reserves what a storage claims, and makes one larger for a tensor that claims more than its storage has."""
+    save_as_before({"x": WEIGHT}, path := tmp_path / "a.bin")
+    content, many = path.read_bytes(), b"J" + struct.pack("<i", 2**28)
+    old, new = (b"K\x14N", many + b"N") if claim == "storage" else (b"K\x05K\x04", many + b"K\x04")
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    refused(path, "claim more bytes" if claim == "storage" else "storage has wrong byte size", allow_pickle=True)
+    # Without the list of storages, behind which their values are, torch reads none.
+    end = content.index(b"]q", content.index(b"K\x05K\x04"))
+    path.write_bytes(content[:end].replace(old, new) + b"].")
+    refused(path, "claim", "bytes", "the file has", allow_pickle=True)
+
+
+def test_what_is_no_parameter_of_the_model(tmp_path: Path) -> None:
+    """States of an optimizer, by the names of parameters or their numbers, and losses beside the model."""
+    state = {"wte.weight": {"exp_avg": WEIGHT, "exp_avg_sq": WEIGHT.clone(), "step": torch.tensor(3.0)}}
+    model = {"wte.weight": WEIGHT.clone(), "logit_scale": torch.tensor(1.0)}
+    optimizer = {"state": state, "param_groups": []}
+    torch.save({"model": model, "optimizer": optimizer, "best_val_loss": torch.tensor(1.0)}, tmp_path / "a.pt")
+    checkpoint = Checkpoint.open(tmp_path / "a.pt", allow_pickle=True)
+    assert {name: count for name in checkpoint.tensors if (count := checkpoint.parameters(name))} == {
+        "model.wte.weight": 20, "model.logit_scale": 1
+    }  # fmt: skip
+
+
+def test_tensors_that_share_their_values_are_stored_once(tmp_path: Path) -> None:
+    torch.save({"embed_tokens.weight": WEIGHT, "lm_head.weight": WEIGHT}, tmp_path / "a.pt")
+    found = ww.inspect(tmp_path / "a.pt", sections=["sizes"], allow_pickle=True)
+    assert (found.sizes.tied, found.sizes.bytes) == (True, WEIGHT.nbytes)
+    assert "Tied: the output projection is the token table." in list(sizes(found.sizes))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool,

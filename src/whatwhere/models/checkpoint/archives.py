@@ -5,8 +5,8 @@ the size of the file before anything is allocated, and objects, which are pickle
 
 Reading a pickle executes a program in it, so that is done only if the caller allows it. `torch.load(weights_only=True)`
 restricts it to tensors and plain containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with
-`mmap=True` values stay in the file until they are read. It does not compare the storages with sizes and checksums of
-the zip: this module does.
+`mmap=True` values stay in the file until they are read, but those from before torch 1.6, which is no zip. It does not
+compare the storages with sizes and checksums of the zip: this module does.
 """
 
 import re
@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from math import prod
@@ -196,6 +197,9 @@ def _own_errors(file: File) -> Iterator[None]:
 
 _MAX_DICTIONARIES = 500
 """Maximum number of dictionaries in a pickle; no model has more."""
+_STATES = ("state_dict", "model_state_dict", "model", "module")
+"""Keys of the state_dict in a checkpoint of training."""
+_NOT_ALLOWED = re.compile(r"GLOBAL (\S+) was not an allowed")
 _GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-9]+)"), 256
 """The class that a pickle of gensim names at its beginning."""
 
@@ -211,10 +215,18 @@ def refuse_pickle(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
     return CheckpointError(
         f"{path} {what}, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
         "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
-        f"unpickled.\nTo convert it once to a format that is never a program:{then}\n"
-        f"    torch_state = torch.load({str(first)!r}, weights_only=True)\n"
-        "    safetensors.torch.save_file({k: v.contiguous() for k, v in torch_state.items()}, "
-        f"{str(first.with_suffix('.safetensors'))!r})"
+        "unpickled.\nTo convert it once to a format that is never a program (weights_only=False if torch refuses a "
+        f"class in it):{then}\n{_conversion(first, True)}"
+    )
+
+
+def _conversion(path: Path, weights_only: bool) -> str:
+    """Return a program that writes the tensors of a pickle as safetensors, those of the model where it holds more."""
+    return (
+        f"    loaded = torch.load({str(path)!r}, 'cpu', weights_only={weights_only})\n"
+        f"    state = next((loaded[key] for key in {_STATES} if key in loaded), loaded)\n"
+        "    state = {k: v.clone().contiguous() for k, v in state.items() if torch.is_tensor(v)}  # tied ones apart\n"
+        f"    safetensors.torch.save_file(state, {str(path.with_suffix('.safetensors'))!r})"
     )
 
 
@@ -233,22 +245,37 @@ def load_pickle(file: File) -> dict[str, InTorch]:
     """Unpickle the tensors of a file, and no other objects; values stay in the file until they are read."""
     import torch
 
+    storages: set[tuple[int, int]] = set()
+    zipped, left = file.head(4) == b"PK\3\4", file.size
+
+    def limited(storage: "torch.UntypedStorage", _: str) -> "torch.UntypedStorage":
+        # Of a file from before torch 1.6 memory is reserved before it is compared with the file, but not yet written.
+        nonlocal left
+        storages.add((storage.nbytes(), 0))
+        if (left := left - storage.nbytes()) < 0:
+            raise ValueError("their values claim more bytes than the file has")
+        return storage.fill_(0)  # else it would show memory where the file has no values for it
+
     try:
         # Not None: the file may name a device that this machine does not have.
-        contents = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True)
+        contents = torch.load(file.path, "cpu" if zipped else limited, weights_only=True, mmap=zipped)
     except Exception as problem:
-        reason = str(problem).strip().partition("\n")[0][:300] or type(problem).__name__
+        if (refused := _NOT_ALLOWED.search(str(problem))) is not None:
+            raise file.wrong(
+                f"it also holds {quoted(refused[1])}, but only tensors and plain containers are unpickled",
+                f"If you trust its author, convert it once, where its code can run:\n{_conversion(file.path, False)}",
+            ) from None
+        reason = str(problem).strip().partition("\n")[0].partition(". ")[0][:300] or type(problem).__name__
         raise file.wrong(
             f"torch cannot unpickle tensors from it: {reason}",
-            "A file from before torch 1.6, or one that holds more than tensors: open it where it was made, and save "
-            "its state_dict as safetensors.",
+            "If it holds more than tensors, open it where it was made, and save its state_dict as safetensors.",
         ) from None
-    tensors = dict(_tensors(contents, "", set()))
+    tensors = {name: (tensor, learned) for name, tensor, learned in _tensors(contents, "", set())}
     if not tensors:
         raise file.wrong("it holds no named tensors", "Save model.state_dict().")
-    stored = _checked_members(file)
+    stored = _checked_members(file) if zipped else storages
     sizes = {size for size, _ in stored}
-    for name, tensor in tensors.items():
+    for name, (tensor, _) in tensors.items():
         claimed = tensor.untyped_storage().nbytes()
         if claimed and claimed not in sizes:  # torch would read beyond the end
             raise file.damaged(
@@ -267,15 +294,19 @@ def load_pickle(file: File) -> dict[str, InTorch]:
         if storage.data_ptr() in intact or not storage.nbytes():
             return
         found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
-        # torch writes zeros where its checksums are switched off.
+        # torch writes zeros where its checksums are switched off, and none before 1.6.
         if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & stored:
             raise file.damaged(f"the checksum of the tensor {quoted(name)} is another")
         intact.add(storage.data_ptr())
 
-    return {
-        name: InTorch.of(name, tensor, file.path, partial(require_intact, name, tensor))
-        for name, tensor in tensors.items()
-    }
+    entries: dict[str, InTorch] = {}
+    shared: set[tuple[int, int]] = set()
+    for name, (tensor, learned) in tensors.items():
+        entry = InTorch.of(name, tensor, file.path, partial(require_intact, name, tensor))
+        place = (tensor.data_ptr(), tensor.nbytes)
+        entries[name] = replace(entry, bytes=0 if place in shared else entry.bytes, parameters=None if learned else 0)
+        shared.add(place)
+    return entries
 
 
 def _checked_members(file: File) -> Set[tuple[int, int]]:
@@ -295,21 +326,23 @@ def _checked_members(file: File) -> Set[tuple[int, int]]:
     return stored
 
 
-def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str, Tensor]]":
-    """Yield the tensors of nested dictionaries, named by their keys joined by dots; each dictionary is visited once."""
+def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str, Tensor, bool]]":
+    """Yield the tensors of nested dictionaries, named by their keys joined by dots, and whether they are a model's."""
     import torch
 
     if not isinstance(value, Mapping) or id(value) in visited or len(visited) > _MAX_DICTIONARIES:
         return
-    visited.add(id(value))
+    visited.add(id(value))  # each dictionary once
+    model = not {"state", "param_groups"} <= value.keys()  # of an optimizer
+    nested = any(isinstance(inner, Mapping) for inner in value.values())
     for key, inner in value.items():
         if not isinstance(key, str):
             continue
         if not isinstance(inner, torch.Tensor):
-            yield from _tensors(inner, f"{prefix}{key}.", visited)
+            yield from ((name, one, own and model) for name, one, own in _tensors(inner, f"{prefix}{key}.", visited))
         elif (
             inner.layout == torch.strided
             and inner.device.type == "cpu"
             and str(inner.dtype).removeprefix("torch.") in STORED_TYPES
         ):
-            yield f"{prefix}{key}", inner
+            yield f"{prefix}{key}", inner, model and not (nested and inner.ndim == 0)  # such as a loss beside a model

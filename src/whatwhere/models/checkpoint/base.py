@@ -323,6 +323,7 @@ class InTorch(Entry):
 
     values: "Tensor"
     check: Callable[[], None]
+    parameters: int | None = None  # how many numbers a model learned of it; None is all
 
     @classmethod
     def of(cls, name: str, values: "Tensor", file: Path, check: Callable[[], None] = lambda: None) -> "InTorch":
