@@ -82,7 +82,7 @@ def test_shards_of_pickles(tmp_path: Path) -> None:
     for name, file in files.items():
         torch.save({name: torch.from_numpy(WEIGHT)}, tmp_path / file)
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
-    refused(tmp_path, "is an index of pickles", "a.bin', weights_only=True")
+    refused(tmp_path, "is an index of pickles", "a.bin', 'cpu', weights_only=True")
     checkpoint = Checkpoint.open(tmp_path, allow_pickle=True)
     assert np.array_equal(checkpoint.array("wpe.weight"), WEIGHT)
     assert checkpoint.tensors["wpe.weight"].file.name == "b.bin"
@@ -97,6 +97,27 @@ def test_folders_without_weights(tmp_path: Path) -> None:
     (tmp_path / "0_Transformer").mkdir()
     (tmp_path / "0_Transformer" / "model.safetensors").write_bytes(TABLE)
     refused(tmp_path, "There are some in '0_Transformer': pass that folder")
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "0_Transformer").rename(tmp_path / "snapshots" / "abc")
+    refused(tmp_path, "There are some in 'snapshots/abc': pass that folder")
+
+
+def test_folders_of_other_formats(tmp_path: Path) -> None:
+    for name in ("tf_model.h5", "optimizer.pt"):
+        (tmp_path / name).write_bytes(b"numbers")
+    refused(tmp_path, "It holds 'optimizer.pt', 'tf_model.h5': pass a file of PyTorch by its name")
+
+
+@pytest.mark.parametrize("name", ["model.pth", "consolidated.00.pth"])
+def test_folders_of_one_pickle(tmp_path: Path, name: str) -> None:
+    torch.save({"wte.weight": torch.ones(3, 2)}, tmp_path / name)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 3}')
+    refused(tmp_path, f"{name} is a pickle")
+    checkpoint = Checkpoint.open(tmp_path, allow_pickle=True)
+    assert (checkpoint.format, checkpoint.token_table) == ("folder", "wte.weight")
+    torch.save({"wte.weight": torch.ones(3, 1)}, tmp_path / "consolidated.01.pth")
+    if name != "model.pth":
+        refused(tmp_path, "It holds 'consolidated.00.pth', 'consolidated.01.pth'", allow_pickle=True)
 
 
 def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

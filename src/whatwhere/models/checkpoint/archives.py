@@ -215,8 +215,8 @@ def refuse_pickle(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
     return CheckpointError(
         f"{path} {what}, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
         "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
-        "unpickled.\nTo convert it once to a format that is never a program (weights_only=False if torch refuses a "
-        f"class in it):{then}\n{_conversion(first, True)}"
+        "unpickled.\nTo convert it once to a format that is never a program, with weights_only=False if torch refuses a "
+        f"class in it:{then}\n{_conversion(first, True)}"
     )
 
 
@@ -248,7 +248,7 @@ def load_pickle(file: File) -> dict[str, InTorch]:
     storages: set[tuple[int, int]] = set()
     zipped, left = file.head(4) == b"PK\3\4", file.size
 
-    def limited(storage: "torch.UntypedStorage", _: str) -> "torch.UntypedStorage":
+    def limited(storage: Any, _: str) -> Any:
         # Of a file from before torch 1.6 memory is reserved before it is compared with the file, but not yet written.
         nonlocal left
         storages.add((storage.nbytes(), 0))

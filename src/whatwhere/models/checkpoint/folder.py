@@ -46,10 +46,11 @@ CONFIG, INDEX = "config.json", ".index.json"
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
 _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
-_PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin")
+_PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin", "model.pth", "model.pt")
 _PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+_OTHER_SUFFIXES = (".h5", ".msgpack", ".onnx", ".distcp")
 _FASTTEXT = (793_712_314).to_bytes(4, "little")
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HDF5, _GZIP = b"\x89HDF\r\n\x1a\n", b"\x1f\x8b"
 
 
 def open_contents(path: Path, allow_pickle: bool) -> Contents:
@@ -82,6 +83,8 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
         raise file.wrong(*_json_without_tensors(file))
     if head.startswith(_FASTTEXT):
         raise file.wrong("it is a model of fastText", "Save its vectors as text, a .vec file, and pass that.")
+    if head.startswith(_GZIP):
+        raise file.wrong("it is compressed by gzip, and files are read as they are", "Decompress it: gunzip FILE.")
     if head.startswith(_HDF5):
         raise file.wrong("it is HDF5, as Keras writes it", "Save the model as safetensors.")
     if is_binary(file):
@@ -100,8 +103,9 @@ def weight_files(folder: Path) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
     files = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
-    files = files or _gguf_in(folder)
-    return files or [folder / name for name in _PICKLES if (folder / name).is_file()][:1]
+    files = files or _gguf_in(folder) or [folder / name for name in _PICKLES if (folder / name).is_file()][:1]
+    parts = [] if files else sorted(folder.glob("consolidated.*.pth"))  # several have columns or rows of each tensor
+    return parts if len(parts) == 1 else files
 
 
 def _gguf_in(folder: Path) -> list[Path]:
@@ -132,12 +136,15 @@ def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
     if not weights and is_projector(folder):
         return open_projector(folder)
     if not weights:
-        inside = sorted(path.parent.name for path in folder.glob("*/*.safetensors"))[:3]
-        hint = (
-            f"There are some in {', '.join(map(quoted, inside))}: pass that folder."
-            if inside
-            else "Pass the folder or file of a model."
-        )
+        found = (path for form in ("*", "snapshots/*") for path in folder.glob(f"{form}/*.safetensors"))
+        inside = sorted({path.parent.relative_to(folder).as_posix() for path in found})[:3]
+        suffixes = (*_PICKLE_SUFFIXES, *_OTHER_SUFFIXES)
+        other = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes)[:3]
+        hint = "Pass the folder or file of a model."
+        if other:
+            hint = f"It holds {', '.join(map(quoted, other))}: pass a file of PyTorch by its name, or save safetensors."
+        if inside:
+            hint = f"There are some in {', '.join(map(quoted, inside))}: pass that folder."
         raise CheckpointError(
             f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.\n{hint}"
         )
