@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import find_token
 
 from .damage import refused
 from .samples import WEIGHT, saved
@@ -57,6 +58,7 @@ def test_versions(version: Any, tmp_path: Path) -> None:
 CUT = """
 import os, sys
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import find_token
 path = sys.argv[1]
 checkpoint = Checkpoint.open(path)
 def cut(_, event, called):
@@ -144,6 +146,30 @@ def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> Non
 def test_members(name: str, content: bytes, pressed: int, message: str, tmp_path: Path) -> None:
     refused(archive(tmp_path / "x.npz", (name, content), pressed=pressed), message)
     assert Checkpoint.open(archive(tmp_path / "z.zip", ("x.npy", saved(WEIGHT)))).format == "npz"
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_words_beside_vectors(write: Any, tmp_path: Path) -> None:
+    words = np.array(["the", "New York", "ł"], dtype=">U9")
+    write(tmp_path / "x.npz", words=words, vectors=WEIGHT[:3])
+    checkpoint = Checkpoint.open(tmp_path / "x.npz")
+    assert (list(checkpoint.tensors), checkpoint.words) == (["vectors"], words.tolist())
+    assert find_token(checkpoint, "New York", 3) == 1
+    np.save(tmp_path / "x.npy", words)
+    refused(tmp_path / "x.npy", "has the type '>U9', but plain numbers are read")
+
+
+def text_array(shape: str, descr: str, content: bytes) -> bytes:
+    return header(dictionary(shape, descr), 0) + content
+
+
+def test_words_that_are_no_text(tmp_path: Path) -> None:
+    for shape, descr, content in (("(4,)", "'<U2'", bytes(24)), ("(1, 3)", "'<U2'", bytes(24)),
+                                  ("(99,)", "'<U0'", b"")):  # fmt: skip
+        refused(archive(tmp_path / "x.npz", ("words.npy", text_array(shape, descr, content))), "the array 'words'")
+    codes = b"\xff\xff\xff\x7f\x00\xd8\x00\x00a\x00\x00\x00"
+    path = archive(tmp_path / "x.npz", ("words.npy", text_array("(3,)", "'<U1'", codes)))
+    assert Checkpoint.open(path).words == ["\ufffd", "\ufffd", "a"]
 
 
 def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """Word vectors: text with and without a header, binary, and every lie of a header."""
 
-from pathlib import gzip
+import gzip
+from pathlib import Path
 
 import numpy as np
-import Path
 import pytest
 
 import whatwhere as ww

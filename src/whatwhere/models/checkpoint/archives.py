@@ -70,8 +70,9 @@ def _read_array(file: File, header: "_Header") -> np.ndarray:
 
 
 def open_npz(file: File) -> Contents:
-    """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
+    """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum; text is its words."""
     arrays: dict[str, Computed] = {}
+    words: Computed | None = None
     stated = _stated_members(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
@@ -82,9 +83,16 @@ def open_npz(file: File) -> Contents:
         for info in listed:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
-                header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size)
+                header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size, True)
             arrays[name] = _entry(file, name, header, partial(_read_member, file, info, header))
-    return Contents("npz", arrays)
+            if header.dtype.kind == "U":
+                words = arrays.pop(name)
+    return Contents("npz", arrays, lambda: None if words is None else _texts(words.array(None)))
+
+
+def _texts(array: np.ndarray) -> list[str]:
+    codes = array.view(np.uint32).reshape(len(array), array.itemsize // 4).astype("<u4")  # NumPy does not check them
+    return [row.tobytes().decode("utf-32-le", "replace").rstrip("\0") for row in codes]
 
 
 def _read_member(file: File, info: zipfile.ZipInfo, header: "_Header") -> np.ndarray:
@@ -135,8 +143,8 @@ class _Header(NamedTuple):
     end: int
 
 
-def _read_array_header(file: File, name: str, head: bytes, size: int) -> _Header:
-    """Return the header of an array that ends with `size`."""
+def _read_array_header(file: File, name: str, head: bytes, size: int, beside: bool = False) -> _Header:
+    """Return the header of an array that ends with `size`, which may be of text if it is `beside` others."""
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():
@@ -146,7 +154,8 @@ def _read_array_header(file: File, name: str, head: bytes, size: int) -> _Header
     except Exception as problem:  # whatever NumPy and Python's parser raise of a header that may be anything
         reason = quoted(str(problem).strip().partition("\n")[0], 160)
         raise file.damaged(f"the array {quoted(name)} has no header that NumPy reads: {reason}") from None
-    if dtype.name not in STORED_TYPES:
+    is_text = beside and dtype.kind == "U" and dtype.itemsize > 0 and len(shape) == 1
+    if dtype.name not in STORED_TYPES and not is_text:
         objects = "; objects are pickles, which can run code" if dtype.hasobject else ""
         raise file.wrong(
             f"the array {quoted(name)} has the type {quoted(str(dtype))}{objects}, but plain numbers are read",
@@ -154,7 +163,8 @@ def _read_array_header(file: File, name: str, head: bytes, size: int) -> _Header
         )
     if any(isinstance(n, bool) or n < 0 for n in shape):
         raise file.damaged(f"the array {quoted(name)} has the shape {quoted(str(shape))}")
-    needed, left = checked_size(file, name, dtype.name, shape), size - stream.tell()
+    needed = prod(shape) * dtype.itemsize if is_text else checked_size(file, name, dtype.name, shape)
+    left = size - stream.tell()
     if needed != left:
         raise file.damaged(f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow")
     return _Header(shape, dtype, fortran, stream.tell())
@@ -215,8 +225,8 @@ def refuse_pickle(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
     return CheckpointError(
         f"{path} {what}, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
         "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
-        "unpickled.\nTo convert it once to a format that is never a program, with weights_only=False if torch refuses a "
-        f"class in it:{then}\n{_conversion(first, True)}"
+        "unpickled.\nTo convert it once to a format that is never a program, with weights_only=False if torch refuses "
+        f"some class:{then}\n{_conversion(first, True)}"
     )
 
 
