@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from whatwhere.errors import CheckpointError, TokenError
-from whatwhere.escape import byte_alphabet
+from whatwhere.escape import byte_alphabet, visible_token
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
 
@@ -35,6 +35,8 @@ def saved(folder: Path, words: list[str], tokenizer: Tokenizer | None = None, ro
         (BYTES, "東", "æĿ±"), (BYTES, "Ġking", "Ġking"), (BYTES, " ", "Ġ"), (BYTES, "#4", "ĉ"),
         (PIECES, "king", "king"), (PIECES, " king", "▁king"), (PIECES, "Paris", "▁Paris"), (PIECES, "東", "東"),
         (PIECES, "New York", "▁New▁York"), (PIECES, "#5", "東"), (PIECES, "#7", "#5"), (PIECES, "<unk>", "<unk>"),
+        (BYTES, "␣king", "Ġking"), (BYTES, "↵", "Ċ"), (BYTES, "⇥", "ĉ"), (PIECES, "␣New␣York", "▁New▁York"),
+        (PIECES, " #5", "#5"),
     ],
 )  # fmt: skip
 def test_a_text_finds_its_token(words: list[str], text: str, token: str, tmp_path: Path) -> None:
@@ -78,6 +80,23 @@ def test_letters_of_bytes_are_no_text_without_a_tokenizer_either(tmp_path: Path)
     for text in "üĠÃ":
         with pytest.raises(TokenError, match="so: pass that id"):
             find_token(checkpoint, text)
+
+
+def test_a_printed_token_can_be_passed_back(tmp_path: Path) -> None:
+    """Whatever its spelling: combining marks, parts of characters, and characters that nobody sees."""
+    letters = {byte: letter for letter, byte in byte_alphabet().items()}
+    more = [" cat", "ु", " \u202e\r", "ل"]
+    words = [*letters.values(), *("".join(letters[byte] for byte in text.encode()) for text in more), "ĠÙ", "ÙĦÙ"]
+    checkpoint = saved(tmp_path, words, rows=len(words))
+    table = read_table(checkpoint)
+    for number in range(len(words)):
+        assert find_token(checkpoint, visible_token(table.readable(number))) == number, words[number]
+
+
+def test_a_word_of_several_rows_is_not_the_first(tmp_path: Path) -> None:
+    (path := tmp_path / "x.txt").write_text("a 1 2\nb 3 4\na 5 6\n")
+    with pytest.raises(TokenError, match=r"'a' is the word of 2 rows: #0, #2.\nPass one of these ids"):
+        find_token(Checkpoint.open(path), "a")
 
 
 def test_ids_stay_in_the_table(tmp_path: Path) -> None:

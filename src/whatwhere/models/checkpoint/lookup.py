@@ -26,6 +26,8 @@ CHANGE, BEFORE = "change", "@0"
 
 _BY_ROWS = ("safetensors", "folder", "gguf")
 """Formats of which some rows are read without the others."""
+_PRINTED = re.compile("[␣↵⇥␍◌⟨]|<0x")
+"""What is only in tokens as they are printed; see `escape`."""
 _MAX_SIMILAR = 5000
 _MAX_LENGTH_DIFFERENCE = 2
 """Maximum difference in length of a similar token: a wider search takes seconds."""
@@ -65,7 +67,7 @@ class Table:
         if number in self.broken:
             raise TokenError(
                 f"the row of {quoted(word_of(self.words, number))} (#{number}) holds numbers that are not finite, "
-                "so it has no neighbors.\nChoose another token."
+                "so it cannot be compared.\nChoose another token."
             )
         raise TokenError(f"id {number} lies outside {quoted(self.name)}, which has {self.rows:,} rows.")
 
@@ -91,8 +93,12 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
     `#123` is always the id 123. Any other text is the token that the tokenizer encodes it to, if that is a single one;
     else the one that it encodes the text after a space to. So "king" is the token "king", or else "Ġking" or "▁king".
     Last, and alone without a tokenizer, the text is looked up as the vocabulary would write it, with and without that
-    space, and as it is: "Ġking", "##ing" and "<0x0A>" are found too. But a letter by which a vocabulary of bytes writes
-    one is not text: "é" is the byte 0xE9 there, which is "<0xE9>". None of `rows` is those of the token table.
+    space, as it is, and as tokens are printed: "Ġking", "##ing", "<0x0A>" and "␣king" are found too, and " #5" is the
+    token "#5". But a letter by which a vocabulary of bytes writes one is not text: "é" is the byte 0xE9 there, which is
+    "<0xE9>". None of `rows` is those of the token table.
+
+    Raises:
+        TokenError: If there is no such token, several rows have it as their word, or the table has no row for it.
     """
     if rows is None:
         rows = checkpoint.entry(table_name(checkpoint, "input")).shape[0]
@@ -214,8 +220,22 @@ def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | Non
         number = None if tokenizer is None else single_token(tokenizer, variant)
         if number is not None and number < len(words):
             return number
-    forms = _written_forms(text, _marking(checkpoint, words))
-    return next((words.index(form) for form in forms if form in words), None)
+    forms = _written_forms(text, marked := _marking(checkpoint, words))
+    forms += [text[1:]] if text.startswith(" #") else []
+    found = next((form for form in forms if form in words), None)
+    same = [number for number, word in enumerate(words) if word == found]
+    if found is None and _PRINTED.search(text):
+        same = [n for n, meant in enumerate(texts(words, marked)) if words[n] and _shown(words[n], meant) == text]
+    if len(same) > 1:
+        raise TokenError(
+            f"{quoted(text)} is the word of {len(same)} rows: {', '.join(f'#{number}' for number in same[:6])}"
+            f"{', ...' if len(same) > 6 else ''}.\nPass one of these ids."
+        )
+    return next(iter(same), None)
+
+
+def _shown(word: str, meant: str | bytes) -> str:
+    return shown_token(word, meant if isinstance(meant, str) else None)
 
 
 def _marking(checkpoint: Checkpoint, words: Sequence[str]) -> Marking:
@@ -249,8 +269,7 @@ def _unknown(checkpoint: Checkpoint, words: Sequence[str], text: str) -> str:
 
     def shown(number: int) -> str:
         word = word_of(words, number)
-        (meant,) = texts([word], marked)
-        return f"'{shown_token(word, meant if isinstance(meant, str) else None)}' (#{number})"
+        return f"'{_shown(word, *texts([word], marked))}' (#{number})"
 
     pieces = [] if checkpoint.tokenizer is None else ids_of_each(checkpoint.tokenizer, [text])[0]
     if len(pieces) > 1:
