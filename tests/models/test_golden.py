@@ -145,7 +145,9 @@ def test_a_number_that_a_port_has_not_written_fails(folder: Path) -> None:
     for left_out in names:
         save_file({name: numbers[name] for name in names if name != left_out}, folder / "../port")
         reports = verify(folder, folder / "../port").values()
-        assert [each.law for report in reports for each in report.failed] == [left_out.split(".")[-1].replace("_", " ")]
+        (finding,) = (each for report in reports for each in report.failed)
+        assert finding.law == left_out.split(".")[-1].replace("_", " ")
+        assert finding.note.startswith(f"the file has no {left_out}; ")
         assert all(report.passed for report in verify(folder, folder / "../port", partial=True).values())
     save_file({name: numbers[name] for name in names}, folder / "../port")
     assert all(report.passed for report in verify(folder, folder / "../port").values())
@@ -200,6 +202,13 @@ def test_known_mistakes_in_other_numbers_are_named(
     (finding,) = (each for report in reports.values() for each in report.failed)
     assert finding.law == name.replace("_", " ")
     assert words in finding.note
+
+
+def test_a_wrong_factor_is_no_rounding_of_large_angles(folder: Path) -> None:
+    right = load_file(folder / "golden.safetensors")
+    wrong = {name: right[f"kind.0.{name}"] * 1.001 for name in ("cos", "sin")}
+    (report,) = verify(folder, port(folder, **wrong), partial=True).values()
+    assert [(each.law, each.note) for each in report.failed] == [("cos", ""), ("sin", "")]
 
 
 def test_half_precision_is_judged_by_its_rounding(folder: Path) -> None:
