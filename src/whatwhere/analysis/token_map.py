@@ -101,7 +101,7 @@ def make_map(
         raise SettingError(f"a map got method={method!r}, but knows only: {', '.join(METHODS)}.")
     if table.ndim != 2 or 0 in table.shape or len(table) < MINIMUM_ROWS[method]:
         raise ShapeError(
-            f"a map by {method} needs at least {MINIMUM_ROWS[method]} rows, all finite, but got the shape {table.shape}."
+            f"a map by {method} needs at least {MINIMUM_ROWS[method]} finite rows, but got the shape {table.shape}."
         )
     if (table[-1] == table[0]).all() and (table == table[0]).all():
         raise SettingError("all rows of the table are equal, so a map of them is one point.\nChoose other rows.")

@@ -283,9 +283,7 @@ def verify(
                 f"{', '.join(list(right)[:12])}, ..."
             )
         if value.shape != right[name].shape:
-            raise SettingError(
-                f"{numbers}: {quoted(name)} has the shape {value.shape}, but {right[name].shape} is needed."
-            )
+            raise SettingError(f"{numbers}: {quoted(name)} has the shape {value.shape}, but needs {right[name].shape}.")
 
     def findings(prefix: str, names: Sequence[str]) -> tuple[Finding, ...]:
         trials: list[Trial] = []

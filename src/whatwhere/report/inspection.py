@@ -174,9 +174,7 @@ def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = 
     if isinstance(of_positions, PositionTable):
         shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()
     padded = [*zip_longest(*shares.values(), fillvalue=math.nan)]
-    rows = [
-        [str(n), *("" if math.isnan(share) else percent(share) for share in row)] for n, row in enumerate(padded, 1)
-    ]
+    rows = [[str(n), *("" if math.isnan(one) else percent(one) for one in row)] for n, row in enumerate(padded, 1)]
     top = padded[0][0] or 1.0
     bars = [0.0 if math.isnan(first) else first / top for first, *_ in padded]
     title = "Share of the variance by principal axis"
@@ -257,9 +255,7 @@ def _initialization(scale: InitialScale) -> str:
     variation = f"Their norms vary {decimals(scale.norm_variation, 2)} times as much as those of random normal rows."
     if not scale.looks_random:
         return near if scale.under_trained else f"{near} {variation}"
-    return (
-        f"{near} {variation} A table that nothing has trained looks the same: neither spread nor norms show training."
-    )
+    return f"{near} {variation} A table that nothing trained looks the same: neither spread nor norms show training."
 
 
 def _size(part: SizeOfPart) -> list[str]:

@@ -65,7 +65,7 @@ def test_the_cache_of_hugging_face_is_made_of_links(tmp_path: Path) -> None:
             ({"x": name}, "only a plain name")
             for name in ("/a.safetensors", "C:\\a.safetensors", "sub/a.safetensors", "a\0", "..", "", 3, ["a"])
         ),
-        ({"wte.weight": "gone.safetensors"}, "names the file 'gone.safetensors', which is not beside it"),
+        ({"wte.weight": "gone.safetensors"}, "names 'gone.safetensors', which is not beside it"),
         ({"wte.weight": "b.safetensors"}, "places the tensor 'wte.weight' in 'b.safetensors', which does not"),
         *((claimed, "has no weight_map") for claimed in ({}, [], "a.safetensors")),
         ({"wte.weight": "a.bin"}, "is an index of pickles"),

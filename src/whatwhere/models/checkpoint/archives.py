@@ -113,15 +113,13 @@ def _read_member(file: File, info: zipfile.ZipInfo, header: "_Header") -> np.nda
 def _entry(file: File, name: str, header: "_Header", read: Callable[[], np.ndarray]) -> Computed:
     dtype = np.dtype(np.float32) if header.dtype.name == "float16" else header.dtype.newbyteorder("=")
 
-    def rows_of(rows: Chosen | None) -> np.ndarray:
+    def array(rows: Chosen | None) -> np.ndarray:
         with _own_errors(file):
             whole = read()
             chosen = whole if rows is None else whole[slice(rows.start, rows.stop) if isinstance(rows, range) else rows]
             return chosen.astype(dtype, copy=chosen.size < whole.size)  # a view would keep all rows in memory
 
-    return Computed(
-        name, header.shape, header.dtype.name, prod(header.shape) * header.dtype.itemsize, file.path, rows_of
-    )
+    return Computed(name, header.shape, header.dtype.name, prod(header.shape) * header.dtype.itemsize, file.path, array)
 
 
 def _stated_members(file: File) -> int:
@@ -280,17 +278,11 @@ def load_pickle(file: File) -> dict[str, InTorch]:
             f"torch cannot unpickle tensors from it: {reason}",
             "If it holds more than tensors, open it where it was made, and save its state_dict as safetensors.",
         ) from None
-    tensors = {name: (tensor, learned) for name, tensor, learned in _tensors(contents, "", set())}
+    tensors = list(_tensors(contents, "", set()))
     if not tensors:
         raise file.wrong("it holds no named tensors", "Save model.state_dict().")
     stored = _checked_members(file) if zipped else storages
     sizes = {size for size, _ in stored}
-    for name, (tensor, _) in tensors.items():
-        claimed = tensor.untyped_storage().nbytes()
-        if claimed and claimed not in sizes:  # torch would read beyond the end
-            raise file.damaged(
-                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has"
-            )
     intact: set[int] = set()
 
     def require_intact(name: str, values: "Tensor") -> None:
@@ -311,11 +303,15 @@ def load_pickle(file: File) -> dict[str, InTorch]:
 
     entries: dict[str, InTorch] = {}
     shared: set[tuple[int, int]] = set()
-    for name, (tensor, learned) in tensors.items():
-        entry = InTorch.of(name, tensor, file.path, partial(require_intact, name, tensor))
-        place = (tensor.data_ptr(), tensor.nbytes)
-        entries[name] = replace(entry, bytes=0 if place in shared else entry.bytes, parameters=None if learned else 0)
-        shared.add(place)
+    for name, tensor, learned in tensors:
+        claimed = tensor.untyped_storage().nbytes()
+        if claimed and claimed not in sizes:  # torch would read beyond the end
+            what = f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has"
+            raise file.damaged(what)
+        entry, place = InTorch.of(name, tensor, file.path, partial(require_intact, name, tensor)), tensor.data_ptr()
+        own = 0 if (place, tensor.nbytes) in shared else entry.bytes
+        entries[name] = replace(entry, bytes=own, parameters=None if learned else 0)
+        shared.add((place, tensor.nbytes))
     return entries
 
 
@@ -350,9 +346,5 @@ def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str,
             continue
         if not isinstance(inner, torch.Tensor):
             yield from ((name, one, own and model) for name, one, own in _tensors(inner, f"{prefix}{key}.", visited))
-        elif (
-            inner.layout == torch.strided
-            and inner.device.type == "cpu"
-            and str(inner.dtype).removeprefix("torch.") in STORED_TYPES
-        ):
+        elif inner.layout == torch.strided and inner.device.type == "cpu" and str(inner.dtype)[6:] in STORED_TYPES:
             yield f"{prefix}{key}", inner, model and not (nested and inner.ndim == 0)  # such as a loss beside a model

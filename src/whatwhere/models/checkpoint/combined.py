@@ -142,9 +142,7 @@ def adapted(contents: Contents, settings: Json, base: Contents | None = None, ti
             found[target] = _merged(module, target, weights, settings)
         if base is not None and len(own) > len(weights):
             found |= _biases(target, [own[end] for end in own if end not in weights], base)
-    title = (
-        f"an adapter of {quoted(name)}" if (name := stated_base(settings)) else "an adapter, whose base is not stated"
-    )
+    title = f"an adapter of {quoted(name)}" if (name := stated_base(settings)) else "an adapter of a base not stated"
     if base is None:
         combined = {name: one for name, one in found.items() if isinstance(one, Combined)}
         return replace(with_combined(contents, combined), adapter=title)
@@ -437,9 +435,7 @@ def _modules(contents: Contents) -> list[_Module]:
         own, end = (name.removesuffix("_scales"), "scales") if name.removesuffix("_scales") in codes else (own, end)
         if own in codes and entry is not codes[own]:
             beside[own][end] = entry
-    return [
-        module for name, entry in codes.items() if (module := _Module(name, entry, beside[name], settings)).is_quantized
-    ]
+    return [one for name, entry in codes.items() if (one := _Module(name, entry, beside[name], settings)).is_quantized]
 
 
 def _settings(contents: Contents) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ _MAX_CONFIG_BYTES = 10_000_000
 _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
 _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin", "model.pth", "model.pt")
 _PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-_OTHER_SUFFIXES = (".h5", ".msgpack", ".onnx", ".distcp")
+_SUFFIXES = (*_PICKLE_SUFFIXES, ".h5", ".msgpack", ".onnx", ".distcp")
 _FASTTEXT = (793_712_314).to_bytes(4, "little")
 _HDF5, _GZIP = b"\x89HDF\r\n\x1a\n", b"\x1f\x8b"
 
@@ -138,16 +138,13 @@ def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
     if not weights:
         found = (path for form in ("*", "snapshots/*") for path in folder.glob(f"{form}/*.safetensors"))
         inside = sorted({path.parent.relative_to(folder).as_posix() for path in found})[:3]
-        suffixes = (*_PICKLE_SUFFIXES, *_OTHER_SUFFIXES)
-        other = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes)[:3]
+        other = sorted(path.name for path in folder.iterdir() if path.suffix in _SUFFIXES)[:3]
         hint = "Pass the folder or file of a model."
         if other:
             hint = f"It holds {', '.join(map(quoted, other))}: pass a file of PyTorch by its name, or save safetensors."
         if inside:
             hint = f"There are some in {', '.join(map(quoted, inside))}: pass that folder."
-        raise CheckpointError(
-            f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.\n{hint}"
-        )
+        raise CheckpointError(f"{folder} holds no weights that are read: safetensors, GGUF or PyTorch's.\n{hint}")
     if weights[0].suffix == ".gguf":
         contents = open_gguf(weights[0])
         return contents if contents.config is not None else replace(contents, config=_config_in(folder))
@@ -215,9 +212,7 @@ def _open_shards(index: Path, allow_pickle: bool) -> tuple[dict[str, Entry], Jso
 def _shard(index: Path, name: str) -> Path:
     path = index.with_name(name)
     if not path.is_file():
-        raise CheckpointError(
-            f"{index} names the file {quoted(name)}, which is not beside it.\nDownload that file too."
-        )
+        raise CheckpointError(f"{index} names {quoted(name)}, which is not beside it.\nDownload that file too.")
     return path
 
 

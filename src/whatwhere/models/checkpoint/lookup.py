@@ -109,13 +109,11 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
         return number
     words = checkpoint.words
     if words is None:
-        gensim = ".vectors" in checkpoint.path.name and checkpoint.format == "npy"
-        way_out = (
-            "write the vectors with their words: KeyedVectors.load(FILE_BESIDE_IT).save_word2vec_format('vectors.bin', "
-            "binary=True)"
-            if gensim
-            else "put the tokenizer's files beside the weights"
-        )
+        way_out = "put the tokenizer's files beside the weights"
+        if ".vectors" in checkpoint.path.name and checkpoint.format == "npy":  # of gensim
+            way_out = (
+                "write words too: KeyedVectors.load(FILE_BESIDE_IT).save_word2vec_format('vectors.bin', binary=True)"
+            )
         raise TokenError(
             f"{checkpoint.path} has no tokens as text, so {quoted(text)} cannot be looked up.\n"
             f"Pass an id, as in '#123', or {way_out}."
@@ -248,9 +246,7 @@ def _written_forms(text: str, marked: Marking) -> list[str]:
     """Return how a vocabulary may write a text, with and without a marker for a space before it, and the text."""
     if marked == "bytes":
         letters = {byte: letter for letter, byte in byte_alphabet().items()}
-        forms = [
-            "".join(letters[byte] for byte in variant.encode(errors="surrogatepass")) for variant in (text, f" {text}")
-        ]
+        forms = ["".join(letters[byte] for byte in one.encode(errors="surrogatepass")) for one in (text, f" {text}")]
         if byte := BYTE.fullmatch(text):
             forms.append(letters[int(byte[1], 16)])
         (meant,) = texts([text], marked)

@@ -38,14 +38,11 @@ _BOM = b"\xef\xbb\xbf"
 
 def _contents(format: str, reader: "_Text | _Binary", size: int = 0) -> Contents:
     shape = (reader.rows, reader.dim)
-    entry = Computed(
-        NAME,
-        shape,
-        "float32",
-        size,
-        reader.file.path,
-        lambda rows: reader.array(range(shape[0]) if rows is None else rows),
-    )
+
+    def read(rows: Chosen | None) -> np.ndarray:
+        return reader.array(range(shape[0]) if rows is None else rows)
+
+    entry = Computed(NAME, shape, "float32", size, reader.file.path, read)
     return Contents(format, {NAME: entry}, words=reader.words, token_table=NAME)
 
 
@@ -312,9 +309,7 @@ def open_projector(path: Path) -> Contents:
     # A label may be a number, and a number may be damaged: most of the lines decide.
     labelled = sum(_parsed([line.split(b"\t")[0]]) is None for line in lines) > len(lines) // 2
     if width - labelled < 1 or _parsed(_separated(lines[0], width - labelled)[labelled:]) is None:
-        raise file.wrong(
-            "its first line holds no numbers between tabs", "Pass the file of vectors, not that of its labels."
-        )
+        raise file.wrong("its first line holds no numbers between tabs", "Pass the file of vectors, not of labels.")
     reader = _Text(file, None, width - labelled, begin, words=labelled)
     contents = _contents("projector", reader)
     if labelled:
@@ -352,10 +347,7 @@ def write_projector(
         folder.mkdir(parents=True, exist_ok=True)
         rows = (line % tuple(row) for part in row_blocks(len(weight), _ROWS) for row in weight[part])
         for path, lines in zip(paths, (rows, map(_label, words)), strict=True):
-            with (
-                atomic_file(path, follow=False) as unfinished,
-                unfinished.open("w", encoding="utf-8", newline="\n") as out,
-            ):
+            with atomic_file(path, follow=False) as new, new.open("w", encoding="utf-8", newline="\n") as out:
                 out.writelines(lines)
     except OSError as problem:
         raise CheckpointError(f"{folder} cannot be written: {problem.strerror}.\nChoose another folder.") from None
@@ -375,9 +367,8 @@ def _first(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _labels_of(path: Path) -> Path | None:
-    own = _first(path.parent, [f"{path.stem}_metadata.tsv", f"{path.stem}_meta.tsv", f"{path.stem}_labels.tsv"])
-    usual = _first(path.parent, _LABEL_NAMES) if path.name in _VECTOR_NAMES else None
-    return next((labels for labels in (own, usual) if labels is not None and labels != path), None)
+    own = [f"{path.stem}_{name}" for name in _LABEL_NAMES]
+    return _first(path.parent, [*own, *_LABEL_NAMES] if path.name in _VECTOR_NAMES else own)
 
 
 def _read_labels(path: Path, rows: int) -> list[str]:
