@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from whatwhere.comparison import paired_differences, read_results
+from whatwhere.comparison import OwnScores, paired_differences, read_results
 from whatwhere.comparison.statistics import (
     PairedDifferences,
     _intervals,
@@ -46,6 +46,40 @@ def test_p_values_are_those_of_all_sign_patterns(seeds: int) -> None:
     gains = np.random.default_rng(seeds).integers(-9, 10, (40, seeds))
     for scale in (1.0, 0.1, 1e-4):  # 0.1 and 1e-4 are rounded, and so would be sums that should be equal
         np.testing.assert_allclose(sign_flip_test(scale * gains), [enumerated(row.tolist()) for row in gains], rtol=0)
+
+
+@pytest.mark.parametrize("lengths", [(8,), (4, 8, 12)])
+@pytest.mark.parametrize(("count", "seeds"), [(150, 8), (750, 9), (50_000, 14)])
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_differences_of_counts_are_exact(precision: type, count: int, seeds: int, lengths: tuple[int, ...]) -> None:
+    """Accuracies are counts divided by all; earlier versions rounded them to float32, so did many loops of others."""
+    rng = np.random.default_rng(seeds)
+    for _ in range(5):
+        right = rng.integers(count // 3, count // 2, (seeds, len(lengths))) + rng.integers(-3, 6, (2, seeds, 1))
+        shares = (right.astype(precision) / precision(count)).astype(float).tolist()
+        scores = {
+            name: {seed: dict(zip(lengths, run, strict=True)) for seed, run in enumerate(runs)}
+            for name, runs in zip("ab", shares, strict=True)
+        }
+        own = OwnScores(scores, "counts", longest_trained=12, measure="accuracy", higher_is_better=True)
+        found = paired_differences(own, None)
+        assert isinstance(found, PairedDifferences)
+        (pair,) = found.pairs
+        gains = (right[0] - right[1]).sum(axis=-1) * (1 if pair.first == "a" else -1)
+        assert (pair.p, pair.ahead) == (enumerated(gains.tolist()), (gains > 0).sum())
+        assert (pair.effect is None) == (pair.interval is None) == (np.ptp(gains) == 0)
+
+
+def test_equal_gains_of_rounded_counts_have_neither_interval_nor_effect() -> None:
+    """Each scheme has three right answers more than the other, of 750 in float32."""
+    right = np.arange(401, 410)
+    scores = {name: {seed: {8: float(np.float32(n) / np.float32(750))} for seed, n in enumerate(right + more)}
+              for name, more in (("a", 3), ("b", 0))}  # fmt: skip
+    own = OwnScores(scores, "counts", longest_trained=8, measure="accuracy", higher_is_better=True)
+    found = paired_differences(own, 8)
+    assert isinstance(found, PairedDifferences)
+    assert len(set(found.pairs[0].gains)) > 1, "in float32 they are not equal"
+    assert (found.pairs[0].interval, found.pairs[0].effect) == (None, None)
 
 
 def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:
@@ -95,7 +129,9 @@ def test_intervals_contain_the_mean_as_often_as_is_said(seeds: int) -> None:
     rng, draws = np.random.default_rng(3), 4000
 
     def inside(gains: np.ndarray, mean: float) -> float:
-        return float(np.mean([each is not None and each.low <= mean <= each.high for each in _intervals(gains)]))
+        return float(
+            np.mean([each is not None and each.low <= mean <= each.high for each in _intervals(gains, 0 * gains)])
+        )
 
     margin = 3 * np.sqrt(0.05 * 0.95 / draws)
     assert abs(inside(rng.normal(0.1, 0.3, (draws, seeds)), 0.1) - 0.95) < margin
@@ -107,13 +143,13 @@ def test_intervals_contain_the_mean_as_often_as_is_said(seeds: int) -> None:
 
 def test_an_interval_is_that_of_the_paired_t_test() -> None:
     gains = np.array([[0.3, 0.1, 0.4, 0.1, 0.5], [-0.2, 0.0, 0.1, 0.3, 1.1]])
-    for row, found in zip(gains, _intervals(gains), strict=True):
+    for row, found in zip(gains, _intervals(gains, 0 * gains), strict=True):
         expected = ttest_rel(row, np.zeros(5)).confidence_interval(0.95)
         assert found is not None
         np.testing.assert_allclose((found.low, found.high), expected)
-    assert _intervals(np.ones((1, 4)) * [1.0, 2.0, 3.0, 4.0]) == [None], "four seeds are too few"
-    assert _intervals(np.ones((2, 5))) == [None, None], "equal gains have no interval"
-    assert _intervals(np.ones((0, 6))) == []
+    assert _intervals(np.array([[1.0, 2.0, 3.0, 4.0]]), np.zeros((1, 4))) == [None], "four seeds are too few"
+    assert _intervals(np.ones((2, 5)), np.zeros((2, 5))) == [None, None], "equal gains have no interval"
+    assert _intervals(np.ones((0, 6)), np.ones((0, 6))) == []
 
 
 def test_pairs_of_a_comparison(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def _logits(model: ComparedModel, test_set: Batch, shift: int, settings: Setting
 
 def _score(logits: Tensor, test_set: Batch, task: Task) -> Scores:
     if task.measure == "accuracy":
-        each = (logits.argmax(-1) == test_set.targets).float()
+        each = (logits.argmax(-1) == test_set.targets).double()  # of float32 means equal counts differ
     else:
         each = torch.nn.functional.cross_entropy(logits.flatten(0, -2), test_set.targets.flatten(), reduction="none")
         each = each.view_as(test_set.targets)

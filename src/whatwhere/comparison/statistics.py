@@ -26,9 +26,8 @@ NO_SCIPY = "differences are tested with SciPy, which is not installed: pip insta
 
 _POWER = 0.8
 """Of this share of comparisons a difference is found that is called detectable."""
-_MOST_FLIPS = 2**14  # all sign flips of up to 14 seeds; of more, so many random ones
-_NUMBERS = 2_000_000  # in one batch of resamples
-_ROUNDING = 1e-12  # differences that vary by less are equal
+_ENUMERATED = 14  # all sign patterns of so many seeds; of more, as many random ones
+_FLOAT32 = 2.0**-23  # relative rounding of a score that was a mean in float32, as earlier versions wrote accuracies
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     The test flips signs: were two schemes alike, each seed's difference could as well have the opposite sign. Its
     p-value is the share of all sign patterns whose mean is at least as far from 0 as the measured one. It is exact up
     to 14 seeds (of more, 16,384 random patterns are taken), and uses the size of the differences, which a sign test
-    does not. The least p-value of n seeds is 2 / 2^n.
+    does not. The least p-value of n seeds is 2 / 2^n. Scores may be rounded to float32: what differs by no more than
+    that rounding is equal, in the test as in `ahead`.
 
     Holm's method keeps the chance of any false claim in the family below the level. The family is all pairs of schemes
     at this length, for the best scheme is chosen after looking; or all schemes against one that was chosen before.
@@ -131,22 +131,21 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
         if against is None or against in (first, second)
     ]
     seeds = results.seeds
-    gains = np.array([scores[first] - scores[second] for first, second in chosen]).reshape(len(chosen), len(seeds))
+    both = np.array([(scores[first], scores[second]) for first, second in chosen]).reshape(len(chosen), 2, len(seeds))
+    gains, rounding = both[:, 0] - both[:, 1], _FLOAT32 * np.abs(both).sum(axis=1)
     needed = seeds_needed(len(chosen))
     try:
-        p = sign_flip_test(gains)
-        intervals = _intervals(gains)
+        intervals = _intervals(gains, rounding)
     except MissingExtra as missing:
         return Missing(str(missing))
+    p, effects = sign_flip_test(gains, rounding), list(map(_effect, gains, rounding))
     corrected = holm(p)
     pairs = []
     for n, (pair, gain) in enumerate(zip(chosen, gains, strict=True)):
-        ahead, mean, tested = int((gain > 0).sum()), float(gain.mean()), (float(p[n]), float(corrected[n]))
+        ahead, mean, tested = int((gain > rounding[n]).sum()), float(gain.mean()), (float(p[n]), float(corrected[n]))
         outcome: Outcome = "better" if corrected[n] <= LEVEL else "not separated"
         outcome = outcome if len(seeds) >= needed else "too few seeds"
-        pairs.append(
-            Difference(*pair, tuple(gain.tolist()), ahead, mean, intervals[n], _effect(gain), *tested, outcome)
-        )
+        pairs.append(Difference(*pair, tuple(gain.tolist()), ahead, mean, intervals[n], effects[n], *tested, outcome))
     left_out = tuple(scheme for scheme in results.compared.values() if scheme not in scores)
     return PairedDifferences(length, seeds, against, len(chosen), LEVEL, needed, tuple(pairs), left_out)
 
@@ -225,48 +224,48 @@ def _scores(results: Scored, length: int | None) -> dict[str, Float[np.ndarray, 
     return found
 
 
-def _effect(gains: Float[np.ndarray, " seeds"]) -> float | None:
+def _effect(gains: Float[np.ndarray, " seeds"], rounding: Float[np.ndarray, " seeds"]) -> float | None:
     freedom = len(gains) - 1
-    if freedom < 2 or _equal(gains):
+    if freedom < 2 or _equal(gains, rounding):
         return None
     correction = math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)) / math.sqrt(freedom / 2)
     return float(gains.mean() / gains.std(ddof=1)) * correction
 
 
-def _equal(gains: Float[np.ndarray, " seeds"]) -> bool:
-    return bool(np.ptp(gains) <= _ROUNDING)
+def _equal(gains: Float[np.ndarray, " seeds"], rounding: Float[np.ndarray, " seeds"]) -> bool:
+    return bool(np.ptp(gains) <= 2 * rounding.max())
 
 
-def sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
-    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs."""
+def sign_flip_test(
+    gains: Float[np.ndarray, "pairs seeds"], rounding: Float[np.ndarray, "pairs seeds"] | None = None
+) -> Float[np.ndarray, " pairs"]:
+    """Return the two-sided p-value of each row: the share of sign patterns whose sum is at least as far from 0.
+
+    Args:
+        gains: differences of scores.
+        rounding: of each gain; None is that of two shares in float32. Sums that differ by no more are equal.
+    """
+    seeds = gains.shape[1]
+    if seeds <= _ENUMERATED:
+        signs = 1.0 - 2.0 * (np.arange(2**seeds)[:, None] >> np.arange(seeds) & 1)
+    else:
+        signs = np.random.default_rng(0).choice((-1.0, 1.0), (2**_ENUMERATED, seeds))
+        signs[0] = 1.0  # the measured pattern is one of them
+    least = np.abs(gains.sum(axis=1)) - (2 * _FLOAT32 * seeds if rounding is None else rounding.sum(axis=1))
+    return np.array([(np.abs(signs @ gain) >= low).mean() for gain, low in zip(gains, least, strict=True)], np.float64)
+
+
+def _intervals(
+    gains: Float[np.ndarray, "pairs seeds"], rounding: Float[np.ndarray, "pairs seeds"]
+) -> list[Interval | None]:
     try:
-        from scipy.stats import permutation_test
+        from scipy.stats import t
     except ImportError:
         raise MissingExtra(NO_SCIPY) from None
-    pairs, seeds = gains.shape
-    if not pairs or seeds < 2:
-        return np.ones(pairs)
-    scaled = gains / max(float(np.abs(gains).max()), _ROUNDING)
-    tested = permutation_test(
-        (scaled, np.zeros_like(scaled)),
-        # Rounded, for sums of sign patterns that are equal must not differ by the error of their addition.
-        lambda first, second, axis: np.rint(np.sum(first - second, axis=axis) / _ROUNDING),
-        permutation_type="samples",
-        n_resamples=_MOST_FLIPS,
-        batch=max(1, _NUMBERS // gains.size),
-        axis=-1,
-        rng=0,
-    )
-    p: np.ndarray = np.asarray(tested.pvalue, np.float64)
-    return p
-
-
-def _intervals(gains: Float[np.ndarray, "pairs seeds"]) -> list[Interval | None]:
-    from scipy.stats import t
-
     seeds = gains.shape[1]
     if seeds < SEEDS_FOR_INTERVAL:
         return [None] * len(gains)
     reach = t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * gains.std(axis=1, ddof=1) / math.sqrt(seeds)
     ends = zip((gains.mean(axis=1) - reach).tolist(), (gains.mean(axis=1) + reach).tolist(), strict=True)
-    return [None if _equal(row) else Interval(*pair) for row, pair in zip(gains, ends, strict=True)]
+    same = map(_equal, gains, rounding)
+    return [None if equal else Interval(*pair) for equal, pair in zip(same, ends, strict=True)]
