@@ -340,6 +340,39 @@ def test_a_factorized_table_has_the_same_and_a_table_in_a_file_refuses(tmp_path:
         stored.loss(hidden, targets)
 
 
+class Divided(ww.TokenEmbedding):
+    """A table with logits of its own: divided by sqrt(dim), as in muP."""
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        return super().readout(hidden) / D**0.5
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_a_readout_of_a_subclass_has_the_loss_of_its_logits(reduction: str, softcap: float | None) -> None:
+    hidden, _, _, targets = given()
+    table = Divided(V, D, 4, init=1.0, dtype=torch.float64)
+    leaves = (hidden, table.weight)
+    z = table.readout(hidden)
+    assert torch.equal(z, F.linear(hidden, table.weight) / D**0.5)
+    z = z if softcap is None else softcap * (z / softcap).tanh()
+    plain = F.cross_entropy(z, targets, reduction=reduction, label_smoothing=0.1)
+    ours = table.loss(hidden.view(1, N, D), targets[None], reduction=reduction, softcap=softcap, label_smoothing=0.1)
+    torch.testing.assert_close(ours.view_as(plain), plain)
+    torch.testing.assert_close(gradients(ours, leaves), gradients(plain, leaves))
+    wanted = z.log_softmax(-1)
+    torch.testing.assert_close(
+        table.log_probs(hidden, targets.clamp(min=0), softcap),
+        -F.nll_loss(wanted, targets.clamp(min=0), reduction="none"),
+    )
+    for found, true in zip(table.top(hidden, 3, softcap), wanted.topk(3), strict=True):
+        torch.testing.assert_close(found, true)
+    whole = torch.compile(
+        partial(table.loss, reduction=reduction, softcap=softcap, label_smoothing=0.1), fullgraph=True
+    )
+    torch.testing.assert_close(whole(hidden, targets), plain)
+
+
 def most_bytes(run: Callable[[], object]) -> int:
     """Return the bytes that PyTorch's allocator has handed out at the peak of a run, beyond those at its start."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiled:

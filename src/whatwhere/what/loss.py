@@ -26,7 +26,8 @@ Operands = tuple[Tensor, Tensor, Tensor | None, int, float]
 class Projection(NamedTuple):
     """An output projection and the vectors that it reads; `shards` is the table of which its rows are a part.
 
-    `bias` and `padding_idx` are those of the part, whose first row has the id `first`.
+    `bias` and `padding_idx` are those of the part, whose first row has the id `first`. Where `computed`, the vectors
+    are the logits already, and the weight has no features.
     """
 
     hidden: Tensor
@@ -35,6 +36,7 @@ class Projection(NamedTuple):
     padding_idx: int | None = None
     first: int = 0
     shards: Any = None
+    computed: bool = False
 
     @property
     def vocab_size(self) -> int:
@@ -43,8 +45,8 @@ class Projection(NamedTuple):
 
     def is_plain(self) -> bool:
         """Return whether its logits can be made in parts: of plain tensors, outside of the transforms of torch.func."""
-        if torch.compiler.is_compiling():
-            return True
+        if self.computed or torch.compiler.is_compiling():
+            return not self.computed
         return all(type(each) in (Tensor, nn.Parameter, type(None)) for each in self[:3]) and not _is_transformed()
 
     def is_by_tokens(self, given: Operands) -> bool:
@@ -58,6 +60,8 @@ class Projection(NamedTuple):
         x, weight, device = self.hidden, self.weight, self.hidden.device.type
         if softcap is not None:
             require_positive("the loss", softcap=softcap)
+        if self.computed:
+            return x, weight, None, -1, softcap or 0.0
         require_dim(x, weight.shape[-1])
         if device != "meta" and torch.is_autocast_enabled(device) and torch.float64 not in (x.dtype, weight.dtype):
             x = x.to(torch.get_autocast_dtype(device))
@@ -70,22 +74,40 @@ class Projection(NamedTuple):
 
 def forward_method(method: Method) -> Method:
     """Make a method of a unit of `fully_shard` gather its parameters, as `forward` does."""
+    name = method.__qualname__  # a subclass may have a method of the same short name, which calls this one
 
     @wraps(method)
     def run(self: Any, *args: Any, **settings: Any) -> Any:
-        name = method.__name__
-        if hasattr(self, "_get_fsdp_state") and name not in vars(self):
+        if not hasattr(self, "_get_fsdp_state"):
+            return method(self, *args, **settings)
+        if name not in vars(self):
+            setattr(self, name, partial(method, self))
             sys.modules["torch.distributed.fsdp"].register_fsdp_forward_method(self, name)
-            return getattr(self, name)(*args, **settings)
-        return method(self, *args, **settings)
+        return getattr(self, name)(*args, **settings)
 
     return cast(Method, run)
 
 
 class OutputProjection:
-    """What a table that is the output projection computes: logits, or without a tensor of all what depends on them."""
+    """What a table that is the output projection computes: logits, or without a tensor of all what depends on them.
+
+    Where a subclass overrides `readout`, it is what depends on its logits, by a tensor of all.
+    """
 
     _project: Callable[..., Projection]  # of vectors (..., dim), and the ids whose logits are read, or None
+    _overridden = False  # whether `readout` is a subclass's own, of which nothing is known but its logits
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        owner: type[OutputProjection] = next((kind for kind in cls.__mro__ if "_project" in vars(kind)), cls)
+        cls._overridden = cls.readout is not owner.readout
+
+    def _read(self, hidden: Tensor, ids: Tensor | None = None) -> Projection:
+        """Return what `readout` multiplies, of vectors in one row; logits, of a subclass's own `readout`."""
+        if self._overridden:
+            z = self.readout(hidden)
+            return Projection(z.reshape(-1, z.shape[-1]), z.new_empty(z.shape[-1], 0), computed=True)
+        return self._project(hidden.reshape(-1, hidden.shape[-1]), ids)
 
     @forward_method
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
@@ -106,7 +128,7 @@ class OutputProjection:
         label_smoothing: float = 0.0,
     ) -> Float[Tensor, "*losses"]:
         """Compute the cross-entropy of `readout(hidden)`: `linear_cross_entropy` has the arguments and errors."""
-        project = partial(self._project, ids=targets)
+        project = partial(self._read, hidden, targets)
         return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
     @forward_method
@@ -124,7 +146,7 @@ class OutputProjection:
         shape = hidden.shape[:-1]
         if ids.shape != shape and ids.shape[:-1] != shape:
             raise _mismatch("ids", ids, hidden)
-        p = self._project(hidden.reshape(-1, hidden.shape[-1]), ids)
+        p = self._read(hidden, ids)
         require_tokens(ids, p.vocab_size)
         flat = ids.long().reshape(len(p.hidden), 1 if ids.shape == shape else ids.shape[-1])
         numbers = _numbers(p, p.operands(softcap), flat)
@@ -146,12 +168,12 @@ class OutputProjection:
             tensor([1, 2])
         """
         require_whole("top", k=k)
-        p = self._project(hidden.reshape(-1, hidden.shape[-1]))
+        p = self._read(hidden)
         if k > p.vocab_size:
             raise ShapeError(f"top got k={k}, but the vocabulary has {p.vocab_size} tokens.\nPass at most as many.")
         with torch.no_grad():
             given = p.operands(softcap)
-            logits, ids = largest_logits(*given, k) if p.is_plain() else _all_logits(*given).topk(k)
+            logits, ids = largest_logits(*given, k) if p.is_plain() else _all_logits(p, given).topk(k)
         ids = ids if p.shards is None else p.shards.gathered_top(logits, ids + p.first)
         ids = ids.reshape(*hidden.shape[:-1], k)
         return self.log_probs(hidden, ids, softcap), ids
@@ -175,10 +197,8 @@ def linear_cross_entropy(
         loss = lse - (1 - s) z_target - s mean_v z_v + c lse^2
 
     Equal to F.cross_entropy(F.linear(hidden, weight, bias), targets), of whose logits at most 64 MB (256 MB on a GPU)
-    are in memory. In bfloat16 and float16, also by autocast, all sums and the softmax are in float32, the gradient of
-    the table is rounded once, and the loss is float32; a CPU without such products makes them in float32. For
-    torch.compile it is one operator. Under torch.func, in forward mode, and where weight is a subclass of Tensor,
-    PyTorch's own operations make all logits.
+    are in memory. In bfloat16 and float16, also by autocast, all sums and the softmax are in float32, and so is the
+    loss. Under torch.func, in forward mode, and where weight is a subclass of Tensor, PyTorch makes all logits.
 
     Args:
         hidden: h, vectors of the last layer, (..., dim).
@@ -206,7 +226,7 @@ def linear_cross_entropy(
         True
     """
     require_tensor("the output projection", weight)
-    project = partial(Projection, weight=weight, bias=bias)
+    project = partial(Projection, hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 
 
@@ -259,7 +279,7 @@ def require_tokens(ids: Tensor, vocab_size: int, name: Literal["id", "target"] =
 
 
 def _loss(
-    project: Callable[[Tensor], Projection],
+    project: Callable[[], Projection],
     hidden: Tensor,
     targets: Tensor,
     ignore_index: int,
@@ -276,7 +296,7 @@ def _loss(
     require_ids(targets, "targets")
     if targets.shape != hidden.shape[:-1]:
         raise _mismatch("targets", targets, hidden)
-    p, ids = project(hidden.reshape(-1, hidden.shape[-1])), targets.long()
+    p, ids = project(), targets.long()
     ids = torch.where(counted := ids != ignore_index, ids, 0)
     require_tokens(ids, p.vocab_size, "target")
     counted, ids = counted.reshape(-1), ids.reshape(-1, 1)
@@ -302,8 +322,9 @@ def _is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or dual
 
 
-def _all_logits(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, softcap: float) -> Tensor:
-    z = F.linear(x, weight, bias).to(wide(x.dtype))
+def _all_logits(p: Projection, given: Operands) -> Tensor:
+    x, weight, bias, padding, softcap = given
+    z = (x if p.computed else F.linear(x, weight, bias)).to(wide(x.dtype))
     z = softcap * (z / softcap).tanh() if softcap else z
     return torch.where(torch.arange(z.shape[1], device=z.device) == padding, 0, z)
 
@@ -314,6 +335,6 @@ def _numbers(p: Projection, given: Operands, ids: Tensor, summed: bool = False) 
     if p.is_plain():
         numbers: Tensor = numbers_by_rows(*given, ids, summed)
     else:
-        z = _all_logits(*given)
+        z = _all_logits(p, given)
         numbers = torch.cat([z.logsumexp(1)[:, None], z.sum(1)[:, None], z.gather(1, ids)], 1)
     return numbers if p.shards is None else p.shards.joined_numbers(numbers)

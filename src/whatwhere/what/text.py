@@ -232,8 +232,10 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         word = _first_unknown(tokenizer, text)
         if word is None:
             raise TextError(f"the tokenizer refuses this text: {problem}.\nCheck that it is complete.") from None
+        known = tokenizer.get_vocab()
+        listed = f" It knows: {' '.join(map(visible, sorted(known, key=known.__getitem__)))}"
         raise TextError(
-            f"the tokenizer does not know {word!r} and has no unknown token.{_all_tokens(tokenizer)}\n"
+            f"the tokenizer does not know {word!r} and has no unknown token.{listed * (len(known) <= MOST_LISTED)}\n"
             'Write the text in its tokens, or add the word, or a token for all unknown words: unknown="[UNK]".'
         ) from None
     if not encoded.ids:
@@ -368,14 +370,6 @@ def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
         if not covered[position] and not character.isspace() and category(character)[0] != "C":
             return position
     return None
-
-
-def _all_tokens(tokenizer: Tokenizer) -> str:
-    """Return a sentence that lists a small vocabulary; "" for a larger one."""
-    if tokenizer.get_vocab_size() > MOST_LISTED:
-        return ""
-    vocabulary = tokenizer.get_vocab()
-    return f" It knows: {' '.join(map(visible, sorted(vocabulary, key=vocabulary.__getitem__)))}"
 
 
 def _first_unknown(tokenizer: Tokenizer, text: str) -> str | None:

@@ -68,15 +68,12 @@ def resize(
 def keep(
     module: nn.Module, ids: Sequence[int], *, optimizer: Optimizer | None = None, head: nn.Module | None = None
 ) -> None:
-    """Keep some tokens of a module, in place; token n is then the old token ids[n].
+    """Keep some tokens of a module, in place; token n is then the old token ids[n]. Errors are those of `resize`.
 
     Args:
         module, optimizer, head: as in `resize`. Pass the model rather than its table: then its configuration gets the
             new ids, and positions that are counted from the padding id (as in RoBERTa) keep their rows.
         ids: each once, in any order.
-
-    Raises:
-        SettingError, ShapeError, TokenError: As `resize` raises them.
 
     Examples:
         >>> from whatwhere import TokenEmbedding
@@ -102,13 +99,10 @@ def rearrange(
     the padding token must keep its id.
 
     Args:
-        module, head: as in `resize`.
+        module, head: as in `resize`, whose errors these are too.
         change: how the rows are rearranged.
         optimizer: one of torch.optim whose state starts from zero (AdamW, SGD, ...), or RowAdamW. Without it, an
             optimizer that trains the table would continue with the old parameter, which no module uses.
-
-    Raises:
-        SettingError, ShapeError, TokenError: As `resize` raises them.
     """
     tables = find_tables(module, head)
     require_changeable(module, change)

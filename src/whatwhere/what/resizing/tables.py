@@ -9,16 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.what import token_ids
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.resizing.new_rows import Rearrangement, change_of_positions
-from whatwhere.what.token_ids import (
-    lost_id,
-    padding_dependence,
-    padding_shift,
-    renumbered,
-    shares_vocabulary,
-    why_fixed,
-)
 
 _POSITIONS = ("position_embeddings", "box_position_embeddings")
 
@@ -132,9 +125,9 @@ def require_changeable(module: nn.Module, change: Rearrangement) -> None:
         renumbering = bool(((change.source != np.arange(len(change.source))) & (change.source != -1)).any())
         names = (name for name, _ in module.named_parameters())
         values = config.to_dict()
-        if (why := why_fixed(values, names, renumbering)) is not None:
+        if (why := token_ids.why_fixed(values, names, renumbering)) is not None:
             raise SettingError(why)
-        if (missing := lost_id(values, renumbered(values, change.rows, change.new_id))) is not None:
+        if (missing := token_ids.lost_id(values, token_ids.renumbered(values, change.rows, change.new_id))) is not None:
             raise TokenError(
                 f"{missing[0]}={missing[1]} would lose its row, but models of the type {config.model_type} need one.\n"
                 "Keep that id."
@@ -144,10 +137,10 @@ def require_changeable(module: nn.Module, change: Rearrangement) -> None:
 def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Table, Rearrangement]]:
     """Return the learned position tables that must be shifted with the padding id, and the change of their rows."""
     config: Any = getattr(module, "config", None)
-    if not hasattr(config, "to_dict") or (dependence := padding_dependence(config.to_dict())) is None:
+    if not hasattr(config, "to_dict") or (dependence := token_ids.padding_dependence(config.to_dict())) is None:
         return []
     old = dependence[1]
-    if not (shift := padding_shift(dependence, change.new_id(old))):
+    if not (shift := token_ids.padding_shift(dependence, change.new_id(old))):
         return []
     inside = {name: other for name, other in module.named_modules() if name.split(".")[-1] in _POSITIONS}
     text = {name: other for name, other in inside.items() if "vision" not in name and "visual" not in name}
@@ -179,7 +172,7 @@ def write_settings(
             values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
             if isinstance(id := values.get("pad_token_id"), int) and (new_id := change.new_id(id)) is not None:
                 padding[id] = new_id
-            for key, value in renumbered(values, old, change.new_id).items():
+            for key, value in token_ids.renumbered(values, old, change.new_id).items():
                 if value is not values[key] and value != values[key]:
                     setattr(config, key, value)
             _exchange(config, ("max_position_embeddings",), length, longer)
@@ -219,6 +212,6 @@ def _configs(module: nn.Module) -> list[Any]:
     configs = [config] if hasattr(config, "to_dict") else []
     for each in configs:  # and those that are added meanwhile
         for key, value in vars(each).items():
-            if hasattr(value, "to_dict") and shares_vocabulary(key, value.to_dict(), None):
+            if hasattr(value, "to_dict") and token_ids.shares_vocabulary(key, value.to_dict(), None):
                 configs += [] if any(value is other for other in configs) else [value]
     return configs
