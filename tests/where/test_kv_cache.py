@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.utils import counters
 
 import whatwhere as ww
 from whatwhere.errors import PositionError, RegimeWarning, SettingError, ShapeError
@@ -234,6 +235,28 @@ def test_inference_mode_and_other_modes_may_alternate() -> None:
             put(cache, text.at(slice(t, t + 1)))
     with torch.no_grad():
         close(cache, text, ww.positions(4))
+
+
+@pytest.mark.parametrize("capacity", [0, 12])
+@pytest.mark.parametrize("inferred", [True, False])
+def test_steps_of_decoding_are_one_graph(inferred: bool, capacity: int) -> None:
+    where, text = ww.Where(ww.Rotary(HEAD_DIM), ww.ALiBi(HEADS), window=5), raw()
+    cache = where.cache(capacity=capacity)
+    with torch.inference_mode(inferred):
+        put(cache, text.at(slice(6)))
+
+    def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        here = cache.at(1)
+        q, k = here.query_key(q, k)
+        y: Tensor = here.attention(q, *cache.append(here, k, v))
+        return y
+
+    compiled, graphs = torch.compile(step, fullgraph=True), counters["stats"]["unique_graphs"]
+    with torch.no_grad():
+        found = [compiled(*text.at(slice(t, t + 1))[1:]) for t in range(6, T)]
+        same(torch.cat(found, 2), in_one_pass(where, text, T - 6))
+        close(cache, text, ww.positions(T))
+    assert counters["stats"]["unique_graphs"] - graphs <= 3  # not one for each length
 
 
 # The public situations.

@@ -455,8 +455,8 @@ class KVCache:
             self._room = 0
             return
         # What was made under inference_mode may not be written to without it.
-        inferring = torch.is_inference_mode_enabled()
-        if not held or after > self._room or any(inferring < x.is_inference() for x in held.values()):
+        inferring = torch.compiler.is_compiling() or torch.is_inference_mode_enabled()
+        if not held or after > self._room or (not inferring and any(x.is_inference() for x in held.values())):
             self._room = max(self.capacity, after * 3 // 2 + 16 if before else after)
             for name, x in tensors.items():
                 larger = x.new_empty(*x.shape[:2], self._room, *x.shape[3:])
