@@ -134,6 +134,49 @@ def test_numbers_that_are_no_parameters_but_want_a_gradient_are_refused(model: A
         compare([scheme], seeds=1, out=tmp_path / "a", model=model, **SMALL, **CALL)
 
 
+class Alone(ww.InputEncoding):  # type: ignore[misc]
+    """A table in a list, without any parameter of the module; one that counts its calls; one that is sampled."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.dim, self.kind, self.calls = 16, kind, 0
+        self.table = [nn.Parameter(torch.randn(64, 16))]
+
+    def forward(self, positions: Any) -> Tensor:
+        self.calls += 1
+        rows = self.table[0][ww.position.positions.as_positions(positions).index[0]]
+        other = {"list": rows, "counts": rows.detach() * self.calls, "random": torch.rand_like(rows)}
+        return other[self.kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("list", "not a parameter"), ("counts", "keep nothing from call to call"), ("random", "Sample only where")],
+)
+def test_a_scheme_without_parameters_that_is_not_a_function_of_positions_is_refused(
+    kind: str, message: str, tmp_path: Path
+) -> None:
+    scheme = ("mine", lambda dim, heads, rows: ww.Where(input=Alone(kind)))
+    with pytest.raises(SettingError, match=message):
+        compare([scheme], seeds=1, out=tmp_path / "a", **SMALL, **CALL)
+
+
+class Dropped(Decoder):
+    """A decoder that samples in training."""
+
+    def forward(self, ids: Tensor, positions: Any = None, **more: Any) -> Tensor:
+        return nn.functional.dropout(super().forward(ids, positions, **more), 0.2, self.training)
+
+
+def test_dropout_is_that_of_the_seed(tmp_path: Path) -> None:
+    losses = []
+    for n in range(2):
+        torch.manual_seed(n)
+        (run,) = compare(["rotary"], seeds=1, out=tmp_path / str(n), model=Dropped, **SMALL, **CALL).runs
+        losses.append(run.losses)
+    assert losses[0] == losses[1]
+
+
 def test_a_scheme_that_begins_at_zero_or_is_not_to_be_trained_is_taken(tmp_path: Path) -> None:
     """At the start both gradients are zero: each is a product with the other number."""
     full = [(lambda slope: slope, True), (Tensor.detach, False), (lambda slope: (slope + 1).clamp(0, 1), True)]

@@ -78,12 +78,14 @@ class OfElement(ww.ScoreBias):
 
 
 class OfTokens(ww.InputEncoding):
-    """An input encoding whose author forgot to return the vectors."""
+    """It returns what it is made with."""
 
-    dim = 8
+    def __init__(self, vectors=None):
+        super().__init__()
+        self.dim, self.vectors = 8, vectors
 
     def forward(self, positions):
-        pass
+        return self.vectors
 
 
 HELPERS = [q, bind, attend, turned, Unscaled, OfDistance, OfElement, OfTokens]
@@ -172,6 +174,8 @@ attend(OfElement(None), q(3)) ->
     SettingError: OfElement.bind returned a NoneType, but needs a function element(batch, head, query_slot, key_slot)
 OfElement(None)(3) -> SettingError: the bind of a bias returned a NoneType, but needs a function element
 Where(OfTokens()).at(3).input(torch.ones(1, 3, 8)) -> SettingError: OfTokens.forward returned a NoneType
+Where(OfTokens(torch.ones(1, 3, 1))).at(3).input(torch.ones(1, 3, 8)) ->
+    ShapeError: OfTokens.forward returned (1, 3, 1), but (batch, tokens, 8) is needed
 attend(Rotary(8), q(3).numpy(), mapped=True) -> SettingError: q is of type ndarray … Pass torch.from_numpy(q)
 attend(None, q(3).numpy()) -> SettingError: q is of type ndarray
 Rotary(8)(q(3), [1.0]) -> SettingError: k is of type list … Pass torch.tensor(k)

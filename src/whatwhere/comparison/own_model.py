@@ -199,10 +199,14 @@ def _require_logits(model: OwnModel, ids: Tensor, task: Task, name: str) -> None
         )
     if not bool(first.isfinite().all()):
         raise SettingError(f"{name} returns logits that are not finite, before any training.")
+    _require_equal(first, second, name)
+
+
+def _require_equal(first: Tensor, second: Tensor, name: str) -> None:
     if _change(first, second) > _SAME:
         raise SettingError(
             f"{name} returns other logits when it is called again in evaluation mode: no score could be repeated.\n"
-            "Sample only where self.training is true."
+            "Sample only where self.training is true, and keep nothing from call to call."
         )
 
 
@@ -226,8 +230,6 @@ def _require_gradients(
     own = set(map(id, part.parameters()))
     missed = [key for key, value in model.named_parameters() if value.requires_grad and id(value) in own]
     for ids, seed in ((few, None), (more, None), (more, 0), (more, 1)):
-        if not missed:
-            break
         each = _with_noise(model, seed).train()  # a copy: the model may keep what it computes, which nothing can copy
         with seeded(0), explained(name, "was trained"):
             logits = each(ids, None, positions(ids.shape[1], device=ids.device)).float()
@@ -235,13 +237,14 @@ def _require_gradients(
         _require_registered(logits, each, name)
         gradients = {key: value.grad for key, value in each.named_parameters()}
         missed = [key for key in missed if (gradient := gradients[key]) is None or not bool(gradient.any())]
-    if missed:
-        more_names = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
-        names = ", ".join(key.removeprefix("model.") for key in missed[:_NAMED])
-        raise SettingError(
-            f"no gradient reaches {names}{more_names} of {name}: they would be counted, but not trained.\n"
-            f"{way_out}, or call requires_grad_(False) on them."
-        )
+        if not missed:
+            return
+    more_names = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
+    names = ", ".join(key.removeprefix("model.") for key in missed[:_NAMED])
+    raise SettingError(
+        f"no gradient reaches {names}{more_names} of {name}: they would be counted, but not trained.\n"
+        f"{way_out}, or call requires_grad_(False) on them."
+    )
 
 
 def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], settings: Settings, name: str) -> None:
@@ -250,10 +253,11 @@ def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], setti
     A parameter that gets no gradient would be counted, but keep its initial value. A gradient of zero is one where
     noise on all parameters does not change it, twice: some begin at zero. A decoder of ours does not see later tokens.
     """
+    noisy, name, p = _with_noise(model), f"the scheme {name!r}", positions(ids.shape[1], device=ids.device)
+    _require_equal(_logits(noisy, ids, p, name), _logits(noisy, ids, p, name), name)
     if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
-        _require_causal(_with_noise(model).cpu(), ids[:, :_WINDOW].cpu(), f"the scheme {name!r}")
-    way_out = "Use them without detach(), .data and no_grad()"
-    _require_gradients(model, model.wheres, ids, ids, f"the scheme {name!r}", way_out)
+        _require_causal(noisy.cpu(), ids[:, :_WINDOW].cpu(), name)
+    _require_gradients(model, model.wheres, ids, ids, name, "Use them without detach(), .data and no_grad()")
 
 
 def _require_registered(logits: Tensor, model: nn.Module, name: str) -> None:

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -24,7 +24,8 @@ from whatwhere.comparison.own_model import BuildModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
-from whatwhere.where.catalogue import scheme_seed
+from whatwhere.initialization import seeded
+from whatwhere.where.catalogue import is_own, scheme_seed
 
 _CLIP = 1.0
 _LOSSES = 50
@@ -80,6 +81,8 @@ def train(
     position_generator = torch.Generator().manual_seed(3_000_000 + seed)
     # Collected once: walking the modules takes time at each step.
     weights = [weight for weight in model.parameters() if weight.requires_grad]
+    # Code of the caller's own may sample, as by dropout: with the global state alone. Ours does not.
+    samples = isinstance(model, OwnModel) or any(is_own(type(part).__module__) for part in model.modules())
     optimizer = torch.optim.AdamW(weights, betas=settings.betas, weight_decay=settings.weight_decay, fused=True)
     losses = [] if losses is None else losses
     seconds, device = 0.0, settings.resolved_device
@@ -90,7 +93,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(step, settings)
         p = training_positions(settings, batch.ids, position_generator)
-        with autocast(device):
+        with autocast(device), seeded(1_000_003 * seed + step) if samples else nullcontext():
             logits = model(batch.ids, batch.at, p).float().flatten(0, -2)
             loss = F.cross_entropy(logits, batch.targets.flatten(), ignore_index=-100, reduction="sum")
             loss = loss / (batch.targets >= 0).sum().clamp(min=1)

@@ -40,7 +40,10 @@ class PassCache:
     def encoding(self, scheme: InputEncoding) -> Tensor:
         """Return the vectors that are added to those of the tokens."""
         vectors = self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
-        return require_returned(f"{type(scheme).__name__}.forward", vectors)
+        owner = f"{type(scheme).__name__}.forward"
+        if isinstance(require_returned(owner, vectors), Tensor) and vectors.shape[-1] != scheme.dim:
+            raise ShapeError(f"{owner} returned {(*vectors.shape,)}, but (batch, tokens, {scheme.dim}) is needed.")
+        return vectors
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
         """Return a map, bound to the positions of the queries or of the keys."""
