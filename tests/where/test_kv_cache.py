@@ -589,9 +589,13 @@ ODD = torch.tensor([0, 2, 4, 6, 8, 10])
         (6, 6, "both", 100, 102),
         (ODD, 6, "other", 11, None),
         (6, ODD, "own", 6, None),
-        (6, 6, "own", 100, None),  # nothing that was forgotten is between them
+        (6, 6, "own", 100, 106),
+        (6, 6, "neither", 100, 106),
+        (ODD, 6, "neither", 100, None),
+        (6, ODD, "neither", 100, None),
         (6, 6, "own", 0, None),
         (6, 6, "other", 0, None),
+        (6, 6, "neither", 0, None),
     ],
 )
 def test_the_next_position_behind_a_paste_is_known_as_without_forgotten_keys(
@@ -605,9 +609,16 @@ def test_the_next_position_behind_a_paste_is_known_as_without_forgotten_keys(
     a.paste(b, at=at)
     if following is not None:
         assert a.next().index.unique().tolist() == [following]
+        put(a, raw(2))
+        assert a.fork([1]).shift(3).next().index.tolist() == [[[following + 5]]]
+        assert a.paste(filled(where, raw(2))).next().index.unique().tolist() == [following + 4]
+        if forgetful == "neither":
+            assert a.crop(-5).next().index.unique().tolist() == [following - 1]
         return
-    with pytest.raises(PositionError, match="do not count on by 1"):
-        a.next()
+    for start in (200, 201):
+        with pytest.raises(PositionError, match="do not count on by 1"):
+            a.next()
+        put(a, raw(1), ww.positions(1, start=start))  # one that is stated says nothing of later ones
 
 
 def test_a_cache_is_pasted_into_itself_and_may_begin_with_nothing() -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, SettingError, ShapeError
-from whatwhere.position.coordinates import last_document, next_coordinate, require_positions
+from whatwhere.position.coordinates import last_document, require_positions
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, positions, text_positions
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.score_bias import ScoreBias
@@ -63,7 +63,7 @@ class KVCache:
         self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
         self._room = 0  # tokens up to which they may be written to: what was given may not
         self._fitted: list[Any] = []  # sizes and dtypes of the last step, which fit
-        self._gaps = False  # whether forgotten keys are why coordinates do not count on by 1
+        self._gaps = False  # whether forgotten keys, or paste(at=), are why coordinates do not count on by 1
         self._no_next: PositionError | None = None  # why it was unknown before what comes next
 
     def __copy__(self) -> "KVCache":
@@ -334,9 +334,9 @@ class KVCache:
             tensors["k"] = tensors["k"].to(self._held["k"].dtype) if self._held else moved.k
         forgotten = self.tokens + other.least if other.least else self.least
         keys = self.positions.append(new) if self.tokens else new
-        no_next = other._why_no_next() or self._why_no_next(new if keys is not new else None, other._gaps)
+        no_next = other._why_no_next() or self._why_no_next(new if keys is not new else None)
         self._append(new, keys, tensors, moved._lengths)
-        self.least, self._gaps = forgotten, self._gaps or other._gaps
+        self.least, self._gaps = forgotten, self._gaps or other._gaps or (at is not None and keys is not new)
         self._no_next = no_next if self._gaps else None
         return self
 
@@ -378,16 +378,18 @@ class KVCache:
         new = self.next(int(step)) if is_number(step) else as_positions(step)
         return new, self.positions.append(new)
 
-    def _why_no_next(self, then: Positions | None = None, forgot: bool = False) -> PositionError | None:
-        """Return why `next` is unknown, or unknown behind `then`, unless it only leaves out what was forgotten."""
+    def _why_no_next(self, then: Positions | None = None) -> PositionError | None:
+        """Return why `next` is unknown, or unknown behind `then`, unless it only leaves out some positions."""
         try:
             end = self.next().index[0]
-            if then is not None and then.axes == 1:
-                start = torch.minimum(first_token(then)[0], end) if forgot else first_token(then)[0]
-                next_coordinate(torch.cat(torch.broadcast_tensors(end - 1, start), dim=-1)[None], None)
         except PositionError as unknown:
             return unknown
-        return None
+        if then is None or then.axes > 1 or not bool((first_token(then)[0] < end).any()):
+            return None
+        return PositionError(
+            "paste(other, at=...) put tokens before the end of this cache: the coordinates do not count on by 1, and "
+            "nothing says how they continue.\nState them in each step: cache.at(positions(1, start=...))."
+        )
 
     def _require_movable(self, operation: str, sums: bool = True) -> None:
         """Raise SettingError where tokens of this layer cannot be at other positions, or behind other tokens."""
