@@ -274,16 +274,18 @@ def test_law_13_absolute_but_declared_relative():
 def test_law_14_overflow_and_merged_distances():
     """ALiBi as slope times key position, in the dtype of the queries: the form that circulates."""
 
-    class Circulating(Bias):
+    class Circulating(nn.Module):
+        num_heads, causal_only = 2, False
+
         def forward(self, positions, keys=None, causal=False, dtype=None):
             table = torch.tensor([0.5, 0.25])[:, None, None] * (keys.index[0] - positions.index[0].max())
             return table[None].to(dtype)
 
-    class FromKeys(Bias):
+    class FromKeys(Circulating):
         def forward(self, positions, keys=None, causal=False, dtype=None):
             return (torch.ones(2)[:, None, None] * keys.index[0])[None].to(dtype)
 
-    breaks(laws.finite_at, Circulating(by_slot, 2), 1_000_000, torch.float16, match="not finite")
-    laws.finite_at(Circulating(by_slot, 2), 1_000_000, torch.bfloat16)
-    breaks(laws.distinct_over, FromKeys(by_slot, 2), 300, torch.bfloat16, match="merges")
+    breaks(laws.finite_at, Circulating(), 1_000_000, torch.float16, match="not finite")
+    laws.finite_at(Circulating(), 1_000_000, torch.bfloat16)
+    breaks(laws.distinct_over, FromKeys(), 300, torch.bfloat16, match="merges")
     breaks(laws.distinct_over, ww.ALiBi(12), 256, torch.bfloat16, match="merges")

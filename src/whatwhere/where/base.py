@@ -9,7 +9,7 @@ A scheme is a final class derived from one of them. Variants are made by composi
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int64
@@ -48,6 +48,7 @@ class InputEncoding(WithSettings, ABC):
 
     __call__: Callable[..., Tensor]  # nn.Module returns Any
 
+    _shortcuts: ClassVar = {"rows": ("forward",)}
     dim: int
     """Features of a vector, equal to those of the token embedding."""
 
@@ -93,6 +94,7 @@ class QueryKeyMap(OfHeads, ABC):
 
     __call__: Callable[..., tuple[Tensor, Tensor]]  # nn.Module returns Any
 
+    _shortcuts: ClassVar = {"map_both": ("map_query", "map_key"), "rerotate": ("map_key",)}
     head_dim: int
     """Features of a head before the map."""
     scale: float | None = None
@@ -136,6 +138,7 @@ class QueryKeyMap(OfHeads, ABC):
         """
         raise _without_rerotate(self)
 
+    @final  # type: ignore[misc]  # a variable of nn.Module
     def forward(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],

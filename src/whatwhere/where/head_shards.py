@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from types import FunctionType
 from typing import ClassVar, TypeVar
 
 import torch
@@ -20,10 +21,16 @@ class WithSettings(nn.Module):
     """The attributes that the repr shows, in this order."""
     _shown_if_set: ClassVar[tuple[str, ...]] = ()
     """Those of them that it shows only where they are not None, 0 or False."""
+    _shortcuts: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Methods that compute what others do in another way: wrong in a subclass that overrides one of the others."""
 
     def __init_subclass__(cls) -> None:
-        """Answer arguments under names of other libraries with those that they have here."""
+        """Answer arguments under names of other libraries with those that they have here, and let overrides count."""
         super().__init_subclass__()
+        _require_read(cls)
+        for name, others in cls._shortcuts.items():
+            if (right := _first_right(cls, name, others)) is not getattr(cls, name):
+                setattr(cls, name, right)
         if (init := vars(cls).get("__init__")) is not None:
             setattr(cls, "__init__", answers_names_of_others(init))  # noqa: B010 (mypy refuses the assignment)
 
@@ -31,6 +38,30 @@ class WithSettings(nn.Module):
         """Return the settings."""
         values = ((name, getattr(self, name)) for name in self.settings_in_repr)
         return ", ".join(f"{name}={value!r}" for name, value in values if value or name not in self._shown_if_set)
+
+
+def _require_read(cls: type) -> None:
+    """Raise SettingError where a class overrides a method that is final, since attention does not read it."""
+    for base in cls.__mro__[1:]:
+        for name, member in vars(base).items():
+            method = getattr(member, "fget", member)
+            if isinstance(method, FunctionType) and hasattr(method, "__final__") and getattr(cls, name) is not member:
+                raise SettingError(
+                    f"{cls.__name__} overrides {name} of {base.__name__}, which attention does not read: nothing would "
+                    "change.\nOverride bind. For frequencies of a rotary map pass scaling=, a Scaling of your own; for "
+                    "the slopes of ALiBi, slopes=."
+                )
+
+
+def _first_right(cls: type, name: str, others: Sequence[str]) -> object:
+    """Return the first definition of a shortcut before which no class overrides one of the other methods."""
+    before: set[str] = set()
+    for base in cls.__mro__:
+        known = [getattr(base, each) for each in others if each in before and hasattr(base, each)]
+        if name in vars(base) and all(getattr(each, "__isabstractmethod__", False) for each in known):
+            break
+        before.update(vars(base))
+    return vars(base)[name]
 
 
 class OfHeads(WithSettings):

@@ -1,8 +1,7 @@
 """What the rotary schemes share: pairs of features of queries and keys, rotated by tables of cosines and sines."""
 
 import warnings
-from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -25,8 +24,8 @@ class RotaryMap(QueryKeyMap):
 
         (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)
 
-    A subclass implements `bind`, which returns (cos, sin), perhaps with a common factor. Where queries and keys have
-    different tables, it overrides `_query_tables` and `_key_tables` too.
+    A subclass implements `bind`, which returns (cos, sin), each (batch, 1, tokens, pairs) for all heads, perhaps with a
+    common factor. Where queries and keys have different tables, it overrides `_query_tables` and `_key_tables` too.
     """
 
     head_axes: ClassVar = {}
@@ -34,10 +33,6 @@ class RotaryMap(QueryKeyMap):
     """Whether a pair is (2i, 2i+1); else it is (i, i + pairs)."""
     rotary_start: int = 0
     """The first feature of the pairs; those before it are copied."""
-
-    @abstractmethod
-    def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle, (batch, 1, tokens, pairs): tables for all heads and layers."""
 
     def map_query(self, q: Heads, bound: Bound) -> Heads:
         """Rotate queries."""
@@ -66,7 +61,11 @@ class RotaryMap(QueryKeyMap):
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)
         one_pass = key_cos is cos and key_sin is sin and self._one_pass
         if in_place:
-            _require_disjoint(q, k)
+            if _overlap(q, k):
+                raise SettingError(
+                    "in_place=True would rotate the same numbers twice: q and k overlap in memory.\n"
+                    "Pass k.clone(), or in_place=False."
+                )
             if one_pass:
                 return rotate_both_(q, k, cos, sin, self.interleaved)
             return self._rotate_(q, cos, sin), self._rotate_(k, key_cos, key_sin)
@@ -109,9 +108,7 @@ class RotaryMap(QueryKeyMap):
         cos, sin = bound
         return cos, sin
 
-    def _key_tables(self, bound: Bound, dtype: torch.dtype) -> Tables:
-        cos, sin = bound
-        return cos, sin
+    _key_tables = _query_tables
 
 
 class ScaledRotaryMap(RotaryMap):
@@ -164,6 +161,7 @@ class ScaledRotaryMap(RotaryMap):
         self._warned = False
 
     @property
+    @final
     def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
         """The angle of each pair per position, in radians; that of the trained length where it depends on the
         length."""
@@ -174,12 +172,16 @@ class ScaledRotaryMap(RotaryMap):
         """The factor by which the rotated features are multiplied."""
         return or_unscaled(self.scaling).magnitude
 
+    @final
     def frequencies(
         self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
         """Return the angle of each pair per position, in radians."""
-        frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
-        return -frequencies if self.reversed else frequencies
+        return self._from_scaled(or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths))
+
+    def _from_scaled(self, scaled: Float64[Tensor, "*batch pairs"]) -> Float64[Tensor, "*batch pairs"]:
+        """Return the frequencies, from those of the scaling."""
+        return -scaled if self.reversed else scaled
 
     def warn_of_other_frequencies(self, step: Positions) -> None:
         """Warn, once, where a step of decoding has other frequencies than the text before it, whose keys are cached."""
@@ -226,8 +228,7 @@ class ScaledRotaryMap(RotaryMap):
     ) -> Float64[Tensor, "*batch_tokens pairs"]:
         """Return the frequencies of each token, from the cache where they do not depend on the sequence."""
         scaling = or_unscaled(self.scaling)
-        frequencies = self._frequency_cache.at(scaling, self.rotary_dim, self.theta, positions, lengths)
-        return -frequencies if self.reversed else frequencies
+        return self._from_scaled(self._frequency_cache.at(scaling, self.rotary_dim, self.theta, positions, lengths))
 
 
 def difference(old: Tables, new: Tables) -> Tables:
@@ -240,14 +241,6 @@ def difference(old: Tables, new: Tables) -> Tables:
     norm = cos * cos + sin * sin
     dtype = new[0].dtype
     return ((new_cos * cos + new_sin * sin) / norm).to(dtype), ((new_sin * cos - new_cos * sin) / norm).to(dtype)
-
-
-def _require_disjoint(q: Tensor, k: Tensor) -> None:
-    if _overlap(q, k):
-        raise SettingError(
-            "in_place=True would rotate the same numbers twice: q and k overlap in memory.\n"
-            "Pass k.clone(), or in_place=False."
-        )
 
 
 def _overlap(q: Tensor, k: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64, Int64, Real, Shaped
@@ -46,6 +46,7 @@ class ScoreBias(OfHeads, ABC):
 
     __call__: Callable[..., Tensor]  # nn.Module returns Any
 
+    _shortcuts: ClassVar = {"by_blocks": ("bind",), "by_distance": ("bind", "curve"), "sums": ("bind",)}
     num_heads: int
     """Heads of the queries."""
     scale: float | None = None
@@ -91,6 +92,7 @@ class ScoreBias(OfHeads, ABC):
         """
         return None
 
+    @final  # type: ignore[misc]  # a variable of nn.Module
     def forward(
         self,
         positions: PositionsLike,
@@ -123,6 +125,7 @@ class ScoreBias(OfHeads, ABC):
         table = as_finite(table, dtype)
         return table.masked_fill(~at_queries.mask(at_keys), -torch.inf) if causal else table
 
+    @final
     def score_mod(
         self, positions: PositionsLike, keys: PositionsLike | None = None
     ) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:

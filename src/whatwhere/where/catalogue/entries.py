@@ -279,26 +279,17 @@ def _around(
         return build(dim, num_heads, max_length, **options)
     if isinstance(then, QueryKeyMap):
         return build(dim, num_heads, max_length, then=then, **options)
-    entry = _named(owner, then)
+    entry = next((each for each in ENTRIES if each.door == "query_key" and each.name == then), None)
+    if entry is None:
+        names = ", ".join(entry.name for entry in ENTRIES if entry.door == "query_key")
+        raise UnknownScheme(f"{owner} got then={then!r}, but takes one of: {names}.")
     factory = {name: options[name] for name in ("device", "dtype") if name in options and entry.learned}
     inner = entry.build(dim, num_heads, max_length, **factory).query_key
     return build(dim, num_heads, max_length, then=inner, **options)
 
 
-def _named(owner: str, name: str) -> Scheme:
-    for entry in ENTRIES:
-        if entry.door == "query_key" and entry.name == name:
-            return entry
-    names = ", ".join(entry.name for entry in ENTRIES if entry.door == "query_key")
-    raise UnknownScheme(f"{owner} got then={name!r}, but takes one of: {names}.")
-
-
 def _self_extend(head_dim: int, *, window: int, group_size: int, theta: float = 10_000.0, **rotary: Any) -> SelfExtend:
     return SelfExtend(Rotary(head_dim, theta, **rotary), window, group_size)
-
-
-def _self_extend_defaults(sizes: Sizes) -> dict[str, Any]:
-    return {"window": max(1, sizes.max_length // 4), "group_size": 4}  # for texts of up to 3 1/4 times the length
 
 
 def _dual_chunk(
@@ -379,7 +370,8 @@ ENTRIES: tuple[Scheme, ...] = (
     _query_key("rotary-multimodal", Builder(MultimodalRotary, ("head_dim",), _even_sections), relative=True),
     _query_key(
         "rotary-self-extend",
-        Builder(_self_extend, ("head_dim",), _self_extend_defaults),
+        # For texts of up to 3 1/4 times the length.
+        Builder(_self_extend, ("head_dim",), lambda sizes: {"window": max(1, sizes.max_length // 4), "group_size": 4}),
         causal_only=True,
         keeps_norms=False,
     ),

@@ -67,6 +67,7 @@ class AxialRotary(RotaryMap):
         self._require_sections()
 
     @property
+    @final
     def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
         """The angle of each pair per step along its axis, in radians; the pairs of the first axis come first."""
         return torch.cat(self._by_axis("cpu"))

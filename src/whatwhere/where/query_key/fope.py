@@ -106,6 +106,7 @@ class FoPE(QueryKeyMap):
             assign(weight, values + torch.eye(self.waves, device=weight.device, dtype=weight.dtype))
 
     @property
+    @final
     def kept_frequencies(self) -> Float64[Tensor, " waves"]:
         """The angles of the kept waves per position, in radians."""
         return self._frequencies()

@@ -73,17 +73,12 @@ class LearnedRotary(ScaledRotaryMap):
         """Set alpha to 0, where it is Rotary."""
         nn.init.zeros_(self.alpha)
 
-    def frequencies(
-        self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
-    ) -> Float64[Tensor, "*batch pairs"]:
-        """Return the angle of each pair per position, in radians, with its gradient."""
-        where = self.alpha.device if device is None else device
-        return super().frequencies(lengths, where) * self.alpha.to(where, torch.float64).exp()
-
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs), in float32 at least."""
         index = positions.single_axis("LearnedRotary", real=True)
-        frequencies = self._frequencies_at(positions, lengths) * self.alpha.double().exp()
         wide = torch.promote_types(self.alpha.dtype, torch.float32)
-        cos, sin = cos_sin(angles(index, frequencies), self.magnitude, wide)
+        cos, sin = cos_sin(angles(index, self._frequencies_at(positions, lengths)), self.magnitude, wide)
         return cos[:, None], sin[:, None]
+
+    def _from_scaled(self, scaled: Float64[Tensor, "*batch pairs"]) -> Float64[Tensor, "*batch pairs"]:
+        return scaled * self.alpha.to(scaled.device, torch.float64).exp()

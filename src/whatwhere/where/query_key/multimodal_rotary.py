@@ -73,7 +73,14 @@ class MultimodalRotary(ScaledRotaryMap):
         require_choice("MultimodalRotary", "layout", layout, AXIS_LAYOUTS)
         super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start)
         self.sections, self.layout = tuple(sections), layout
-        _require_sections(self.sections, self.rotary_dim // 2)
+        pairs = self.rotary_dim // 2
+        if not all(type(section) is int and section >= 0 for section in self.sections):
+            raise ShapeError(f"MultimodalRotary got sections={self.sections}, but needs whole numbers, 0 or more.")
+        if sum(self.sections) != pairs:
+            raise ShapeError(
+                f"MultimodalRotary got sections={self.sections}, {sum(self.sections)} pairs in total, but {2 * pairs} "
+                f"features are rotated, which are {pairs} pairs: each needs one axis."
+            )
         self.axis_of_pair = _axis_of_pair(self.sections, layout)
 
     @property
@@ -85,17 +92,6 @@ class MultimodalRotary(ScaledRotaryMap):
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs)."""
         index = positions.on_axes("MultimodalRotary", self.axes, real=True)
         return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude, self.axis_of_pair)
-
-
-def _require_sections(sections: tuple[int, ...], pairs: int) -> None:
-    for section in sections:
-        if isinstance(section, bool) or not isinstance(section, int) or section < 0:
-            raise ShapeError(f"MultimodalRotary got sections={sections}, but needs whole numbers, 0 or more.")
-    if sum(sections) != pairs:
-        raise ShapeError(
-            f"MultimodalRotary got sections={sections}, {sum(sections)} pairs in total, but {2 * pairs} features are "
-            f"rotated, which are {pairs} pairs: each needs one axis."
-        )
 
 
 def _axis_of_pair(sections: tuple[int, ...], layout: AxisLayout) -> tuple[int, ...]:

@@ -72,11 +72,13 @@ class PoPE(QueryKeyMap):
         nn.init.zeros_(self.delta)
 
     @property
+    @final
     def inverse_frequencies(self) -> Float64[Tensor, " head_dim"]:
         """The angle of each feature per position, in radians."""
         return self._frequencies()
 
     @property
+    @final
     def phases(self) -> Float[Tensor, "heads head_dim"]:
         """Delta as in the paper, within [-2 pi, 0].
 

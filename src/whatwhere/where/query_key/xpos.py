@@ -76,11 +76,13 @@ class XPos(RotaryMap):
         self.scale_base, self.center = scale_base, center
 
     @property
+    @final
     def inverse_frequencies(self) -> Float64[Tensor, " pairs"]:
         """The angle of each pair per position, in radians."""
         return inverse_frequencies(self.head_dim, self.theta)
 
     @property
+    @final
     def decay(self) -> Float64[Tensor, " pairs"]:
         """zeta_i: the factor of each pair's part of a score at a distance of scale_base.
 

@@ -48,6 +48,7 @@ class ALiBi(DistanceBias):
         self._slopes = None if slopes is None else for_heads("ALiBi", "slopes", slopes, num_heads)
 
     @property
+    @final
     def slopes(self) -> Float[Tensor, " heads"]:
         """m_h of each head."""
         return torch.tensor(self._slope_values())

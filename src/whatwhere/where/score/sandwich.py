@@ -50,7 +50,8 @@ class Sandwich(DistanceBias):
         require_positive("Sandwich", theta=theta)
         self.num_heads, self.sinusoid_dim, self.theta = num_heads, sinusoid_dim, theta
         self._chosen = ratios is not None
-        self._ratios = _ratios(num_heads) if ratios is None else for_heads("Sandwich", "ratios", ratios, num_heads)
+        rule = (torch.arange(1, num_heads + 1, device="cpu") * (8 / num_heads)).tolist()  # 8 h / H, in float32
+        self._ratios = tuple(rule) if ratios is None else for_heads("Sandwich", "ratios", ratios, num_heads)
 
     def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
         """Return the ratios of some heads."""
@@ -74,8 +75,3 @@ class Sandwich(DistanceBias):
         """Return the settings."""
         ratios = f", ratios={self._ratios}" if self._chosen else ""
         return f"num_heads={self.num_heads}, sinusoid_dim={self.sinusoid_dim}, theta={self.theta}{ratios}"
-
-
-def _ratios(num_heads: int) -> tuple[float, ...]:
-    """Return 8 h / H of each head, in float32."""
-    return tuple((torch.arange(1, num_heads + 1, device="cpu") * (8 / num_heads)).tolist())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.kernels.flash_attention import ByDistance
-from whatwhere.where.base import NormalInit
+from whatwhere.where.base import NormalInit, require_direction
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Curve, DistanceBias
 
@@ -104,16 +104,8 @@ class T5(NormalInit, DistanceBias):
         return ByDistance("rows", self.weight.mT, self.buckets(torch.arange(-last, last + 1, device=device)), -last)
 
     def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction; one-directional buckets are causal only.
-
-        Raises:
-            SettingError: If attention is bidirectional, but the buckets are not.
-        """
-        if self.causal_only and not causal:
-            raise SettingError(
-                "T5 without bidirectional=True supports causal attention only, but got causal=False.\n"
-                f"For an encoder: T5(num_heads={self.num_heads}, bidirectional=True). For a decoder pass causal=True."
-            )
+        """Raise SettingError if attention is bidirectional, but the buckets are not."""
+        require_direction(self, self.causal_only, causal, f"T5(num_heads={self.num_heads}, bidirectional=True)")
 
     def _require_buckets(self) -> None:
         exact = self._side // 2
