@@ -240,6 +240,18 @@ def test_only_what_requires_a_gradient_gets_one(learned):
         assert error(gradients(y, [leaf])[0], gradients(right, [leaf])[0]) < 2e-6
 
 
+@by_scheme
+def test_gradients_of_several_upstream_ones_at_once(scheme, calls):
+    x, where = torch.randn(3, 2, 4, TOKENS, HEAD_DIM, requires_grad=True), ww.Where(scheme(4), sink=ww.Sink(4))
+    y, exact = (where.at(TOKENS).attention(*x, engine=engine) for engine in ("auto", "dense"))
+    g, leaves = torch.randn(3, *y.shape), [x, *where.parameters()]
+    right = torch.autograd.grad(exact, leaves, g, is_grads_batched=True)
+    mapped = torch.func.vmap(lambda one: torch.autograd.grad(y, leaves, one, retain_graph=True))(g)
+    for results in (torch.autograd.grad(y, leaves, g, is_grads_batched=True), mapped):
+        assert all(error(*pair) < 1e-5 for pair in zip(results, right, strict=True))
+    assert len(calls) == 1
+
+
 def test_a_bias_is_not_rounded_to_bfloat16():
     """Values pick the weight of the first key. Results are rounded by 1/256; a bias would be by 1/32."""
     tokens, slope = 1000, 0.01

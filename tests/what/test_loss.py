@@ -200,6 +200,18 @@ def test_a_retained_graph_has_the_same_gradients_again(reduction: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradients_of_several_upstream_ones_at_once(reduction: str) -> None:
+    hidden, weight, _, targets = given()
+    losses = [
+        linear_cross_entropy(hidden, weight, targets, reduction=reduction),
+        F.cross_entropy(F.linear(hidden, weight), targets, reduction=reduction),
+    ]
+    g = torch.randn(3, *losses[0].shape, generator=torch.Generator().manual_seed(0))
+    ours, plain = (torch.autograd.grad(loss, (hidden, weight), g, is_grads_batched=True) for loss in losses)
+    torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_a_second_derivative_is_refused_and_transforms_have_it(reduction: str) -> None:
     hidden, weight, _, targets = given()
     compute = partial(linear_cross_entropy, targets=targets, reduction=reduction)
@@ -207,8 +219,12 @@ def test_a_second_derivative_is_refused_and_transforms_have_it(reduction: str) -
     def plain(h: Tensor, w: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(h, w), targets, reduction=reduction).sum()
 
+    def second() -> None:
+        (g,) = torch.autograd.grad(compute(hidden, weight).sum(), hidden, create_graph=True)
+        torch.autograd.grad(g.sum() + weight.sum(), weight)
+
     with pytest.raises(ww.errors.SettingError, match=r"create_graph=True(.|\n)*readout"):
-        torch.autograd.grad(compute(hidden, weight).sum(), hidden, create_graph=True)
+        second()
 
     def ours(h: Tensor, w: Tensor) -> Tensor:
         return compute(h, w).sum()

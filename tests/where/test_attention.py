@@ -1,5 +1,6 @@
 """Attention: three engines, one formula, over every kind of positions and with keys of every origin."""
 
+from contextlib import nullcontext
 from itertools import product
 from math import exp, sqrt
 
@@ -9,6 +10,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import whatwhere as ww
+from whatwhere.errors import SettingError
 from whatwhere.where import attention as module
 from whatwhere.where.attention import attention
 
@@ -151,6 +153,17 @@ def test_transforms_of_functions_work_with_the_engine_that_is_chosen(name, posit
     with forward_ad.dual_level():
         dual = forward_ad.unpack_dual(loss(forward_ad.make_dual(q[0], t[0])))
     assert torch.allclose(dual.tangent, along)
+
+
+@pytest.mark.parametrize("tokens", [5, 600])
+@pytest.mark.parametrize("scheme", [ww.Rotary(8), ww.ALiBi(2)], ids=["Rotary", "ALiBi"])
+def test_a_second_derivative_that_no_kernel_has_is_an_error_with_the_way_out(scheme, tokens):
+    x = draw((3, 1, 2, tokens, 8))[0].requires_grad_()
+    for engine in ("dense", "auto"):
+        y = ww.Where(scheme).at(tokens).attention(*x, engine=engine)
+        (g,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        with nullcontext() if engine == "dense" else pytest.raises(SettingError, match="engine='dense'"):
+            assert torch.autograd.grad(g.square().sum() + 0 * x.sum(), x)[0].norm() > 1
 
 
 def steep_t5(heads, **how):

@@ -91,13 +91,15 @@ def test_transforms_use_the_formula() -> None:
     torch.testing.assert_close(each[1], where.at(p).attention(2 * q, k, v, engine="dense"))
 
 
-def test_long_attention_has_no_second_derivative() -> None:
-    where = with_sink(window=50)
-    q, k, v = (x.requires_grad_() for x in inputs(520))
-    y = where.at(ww.positions(520)).attention(q, k, v)
-    (g,) = torch.autograd.grad(y.square().sum(), where.sink.weight, create_graph=True)
-    with pytest.raises(ww.errors.SettingError, match="no second derivative"):
-        g.sum().backward()
+@pytest.mark.parametrize("by", ["q", "k", "v", "sink.weight", "score.weight"])
+def test_long_attention_has_no_second_derivative(by: str) -> None:
+    """Which is an error, not zero, also where it is one of several terms, and only one tensor's gradient is wanted."""
+    where = with_sink(ww.T5(HEADS), window=50)
+    leaves = dict(zip("qkv", (x.requires_grad_() for x in inputs(520)), strict=True)) | dict(where.named_parameters())
+    y = where.at(ww.positions(520)).attention(*(leaves[name] for name in "qkv"))
+    for gradient in torch.autograd.grad(y.square().sum(), list(leaves.values()), create_graph=True):
+        with pytest.raises(ww.errors.SettingError, match=r"no second derivative\.\n.*engine='dense'"):
+            torch.autograd.grad(gradient.square().sum() + leaves[by].sum(), leaves[by], retain_graph=True)
 
 
 def test_dropout_drops_weights_of_keys_at_its_rate() -> None:

@@ -11,11 +11,11 @@
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from ctypes import c_char_p, c_double, c_float, c_int, c_int64, c_void_p
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -220,10 +220,7 @@ def kernel_for(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
 
 
 def as_operator(x: Tensor) -> bool:
-    """Return whether a trace should contain a kernel as an operator: torch.compile for the CPU, not torch.export.
-
-    An exported program should run without whatwhere.
-    """
+    """Return whether a trace should contain a kernel: torch.compile's for the CPU; exports run without whatwhere."""
     return (
         torch.compiler.is_compiling()
         and not is_exporting()
@@ -290,3 +287,45 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     if device.type == "meta" or not (torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+class _DifferentiableOnce(torch.autograd.Function):
+    @staticmethod
+    def forward(compute: Callable[..., Any], message: str, *tensors: Tensor | None) -> Any:
+        return compute(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.message = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *g: Tensor) -> Tensor:
+        raise SettingError(ctx.message)
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int | None, ...], compute: Any, message: str, *tensors: Any) -> tuple[Any, int]:
+        return _for_each(info.batch_size, compute, axes[2:], tensors), 0
+
+
+def differentiable_once(
+    compute: Callable[..., tuple[Tensor | None, ...]], message: str, *tensors: Any
+) -> tuple[Tensor | None, ...]:
+    """Compute gradients from tensors; that they have no derivative by any of these is an error, not ignored silently.
+
+    Of several upstream gradients at once, by `is_grads_batched=True` or `torch.func.vmap`, it computes one by one.
+    """
+    axes = [0 if x is not None and torch._C._functorch.is_legacy_batchedtensor(x) else None for x in tensors]
+    once: Callable[..., tuple[Tensor | None, ...]] = partial(_DifferentiableOnce.apply, compute, message)
+    if axes.count(0) == 0:
+        return once(*tensors)
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    whole = [x if at is None else torch._remove_batch_dim(x, level, 1, 0) for x, at in zip(tensors, axes, strict=True)]
+    results = _for_each(len(whole[axes.index(0)]), once, axes, whole)
+    return tuple(None if x is None else torch._add_batch_dim(x, 0, level) for x in results)
+
+
+def _for_each(size: int, compute: Any, axes: Sequence[int | None], tensors: Sequence[Any]) -> tuple[Any, ...]:
+    pairs = list(zip(tensors, axes, strict=True))
+    each = [compute(*(x if at is None else x.select(at, n) for x, at in pairs)) for n in range(size)]
+    return tuple(None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True))

@@ -21,6 +21,7 @@ key to key, so that a bias of the distance is a strided view of one line of numb
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -29,8 +30,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.errors import SettingError
-from whatwhere.kernels.backend import full_precision
+from whatwhere.kernels.backend import differentiable_once, full_precision
+
+NO_SECOND_DERIVATIVE = "this attention has no second derivative.\nFor one, pass engine='dense' to the attention."
 
 _ROWS = 192
 """Query rows of a block: with fewer, PyTorch's kernel computes smaller products; with more, more masked pairs."""
@@ -138,6 +140,18 @@ def attention_with_table(
     return y if y.shape[-1] == v.shape[-1] else y[..., : v.shape[-1]], logs
 
 
+def sdpa(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Use PyTorch's attention, whose kernels lack the second derivative; the error for it names the way out."""
+    y = F.scaled_dot_product_attention(q, k, v, **options)
+    if not torch.compiler.is_compiling() and y.grad_fn is not None and "ScaledDotProduct" in y.grad_fn.name():
+        y.grad_fn.register_hook(_refuse_second_derivative)
+    return y
+
+
+def _refuse_second_derivative(gradients: tuple[Tensor | None, ...], _: Any) -> tuple[Tensor | None, ...] | None:
+    return differentiable_once(lambda *x: x, NO_SECOND_DERIVATIVE, *gradients) if torch.is_grad_enabled() else None
+
+
 def _fitted(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values with as many heads and features, contiguous in memory, as the kernel needs."""
     if (groups := q.shape[1] // k.shape[1]) > 1:
@@ -167,29 +181,33 @@ class _Attention(torch.autograd.Function):
                 with_sink = torch.logaddexp(logs, sink.to(logs.dtype)[:, None])
                 y, logs = y.mul_((logs - with_sink).exp_()[..., None].to(y.dtype)), with_sink
                 ctx.mark_non_differentiable(logs)
-        ctx.save_for_backward(q, k, v, y, logs, sink)
+        ctx.save_for_backward(q, k, v, y, logs, sink, *made_of)
         ctx.set_materialize_grads(False)
         ctx.bias, ctx.scale = bias, scale
         return y, logs
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
-        bias, learned = ctx.bias, ctx.needs_input_grad[6:]
-        (*kept, sink), totals = ctx.saved_tensors, bias.totals() if any(learned) else ()
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
+        return differentiable_once(partial(_Attention.gradients, ctx), NO_SECOND_DERIVATIVE, *g, *ctx.saved_tensors)
+
+    @staticmethod
+    def gradients(ctx: Any, g: Tensor | None, g_logs: Tensor | None, *saved: Any) -> tuple[Tensor | None, ...]:
+        bias, scale, needs = ctx.bias, ctx.scale, ctx.needs_input_grad
+        (*kept, sink), totals = saved[:6], bias.totals() if any(needs[6:]) else ()
         *_, y, logs = kept
-        with torch.no_grad(), full_precision(y.device):
+        with full_precision(y.device):
             g = torch.zeros_like(y) if g is None else g
-            if totals or g_logs is not None or not _has_fast_products(g.dtype):
-                of_inputs = _backward(g, g_logs, kept, bias, ctx.scale, totals)
+            # PyTorch's kernel is slower than float32 where it does not multiply a dtype natively.
+            fast = g.dtype in (torch.float32, torch.float64) or torch.cpu._is_avx512_bf16_supported()
+            if totals or g_logs is not None or not fast:
+                of_inputs = _backward(g, g_logs, kept, bias, scale, totals)
             else:
-                of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
+                of_inputs = _backward_of_fixed(g, kept, bias, scale)
             of_sink = None
-            if ctx.needs_input_grad[5]:
+            if needs[5]:
                 weights = torch.exp(sink.to(logs.dtype)[:, None] - logs)
                 of_sink = -(weights * (g.to(weights.dtype) * y).sum(-1)).sum((0, 2)).to(sink.dtype)
-            of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
-        gradients = (*of_inputs, None, None, of_sink, *of_bias)
-        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
+            return *of_inputs, None, None, of_sink, *(bias.gradients(totals) if totals else (None,) * len(needs[6:]))
 
 
 class _WithTable(torch.autograd.Function):
@@ -207,9 +225,14 @@ class _WithTable(torch.autograd.Function):
         return y, logs if empty is None else logs.masked_fill(empty, -torch.inf)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, table, y, logs, empty = ctx.saved_tensors
-        with torch.no_grad(), full_precision(y.device):
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
+        compute = partial(_WithTable.gradients, ctx.scale)
+        return *differentiable_once(compute, NO_SECOND_DERIVATIVE, *g, *ctx.saved_tensors), None, None
+
+    @staticmethod
+    def gradients(scale: float, g: Tensor | None, g_logs: Tensor | None, *saved: Any) -> tuple[Tensor | None, ...]:
+        q, k, v, table, y, logs, empty = saved
+        with full_precision(y.device):
             g, dtype, size = torch.zeros_like(y) if g is None else g, y.dtype, y.shape[-1]
             if g_logs is not None:
                 # The kernel subtracts <g, y>: one more feature, where y is -1, keys and values 0, and g is d, adds d.
@@ -217,31 +240,8 @@ class _WithTable(torch.autograd.Function):
                 g, q, k, v, y = (x.to(_wide(x)) for x in (g, q, k, v, y))
                 g, y = torch.cat([g, g_logs.to(g.dtype)[..., None]], dim=-1), F.pad(y, (0, 1), value=-1)
                 q, k, v = (F.pad(x, (0, 1)) for x in (q, k, v))
-            parts = _flash_backward(g, q, k, v, y, logs, 0.0, False, attn_mask=table, scale=ctx.scale)
-        gradients = (*(x[..., :size].to(dtype) for x in parts), None, None)
-        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
-
-
-class _DifferentiableOnce(torch.autograd.Function):
-    """Return a tensor as it is, and raise an error for its derivative, which would otherwise be missing silently."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        raise SettingError(
-            "attention without a table has no second derivative.\nFor one, pass engine='dense' to the attention."
-        )
-
-
-def differentiable_once(x: Tensor | None) -> Tensor | None:
-    """Return a gradient as it is, whose own derivative raises an error."""
-    if x is None:
-        return None
-    same: Tensor = _DifferentiableOnce.apply(x.detach().requires_grad_())  # type: ignore[no-untyped-call]
-    return same
+            parts = _flash_backward(g, q, k, v, y, logs, 0.0, False, attn_mask=table, scale=scale)
+        return tuple(x[..., :size].to(dtype) for x in parts)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, scale: float) -> tuple[Tensor, Tensor]:
@@ -273,8 +273,15 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute it with matrix products in float32 at least, which also gives the gradient of the scores to the bias."""
     q, k, v, _, logs = kept
-    wide, buffers = _wide(q), _Buffers(_wide(q))
+    wide = _wide(q)
     d_q, d_k, d_v = _empty(q, k, v)
+    buffers = [q.new_empty(0, dtype=wide) for _ in range(2)]  # new ones cost more than the arithmetic in them
+
+    def take(which: int, shape: tuple[int, ...]) -> Tensor:
+        if buffers[which].numel() < prod(shape):
+            buffers[which] = q.new_empty(prod(shape), dtype=wide)
+        return buffers[which][: prod(shape)].view(shape)
+
     # The last block first: it has the most keys, so its buffers are large enough for all others.
     for block in reversed(list(_blocks(bias, q.shape[2], _ROWS_BACK))):
         of_pairs = bias.block(block)
@@ -285,9 +292,9 @@ def _backward(
             pairs = (sizes[0] * sizes[1], *sizes[2:])
             queries, upstream = (block.rows(x[some]).to(wide).flatten(0, 1) for x in (q, g))
             keys, values = (block.keys(x[some]).to(wide).flatten(0, 1) for x in (k, v))
-            scores = torch.sub(of_pairs, block.rows(logs[some])[..., None], out=buffers.take(0, sizes)).view(pairs)
+            scores = torch.sub(of_pairs, block.rows(logs[some])[..., None], out=take(0, sizes)).view(pairs)
             weights = torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores).exp_()
-            d_scores = torch.bmm(upstream, values.mT, out=buffers.take(1, pairs)).mul_(weights)
+            d_scores = torch.bmm(upstream, values.mT, out=take(1, pairs)).mul_(weights)
             # Not <g, y>, whose y is rounded: a row's gradients must sum to 0, else a bias that all keys share drifts.
             mean = d_scores.sum(-1, keepdim=True)
             if g_logs is not None:
@@ -299,19 +306,6 @@ def _backward(
             block.keys(d_k[some]).add_((d_scores.mT @ queries).view(*sizes[:2], sizes[3], -1), alpha=scale)
             block.keys(d_v[some]).add_((weights.mT @ upstream).view(*sizes[:2], sizes[3], -1))
     return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
-
-
-class _Buffers:
-    """Reused buffers for intermediate results: allocating new memory costs more than the arithmetic in it."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._buffers = [torch.empty(0, dtype=dtype) for _ in range(2)]
-
-    def take(self, which: int, shape: tuple[int, ...]) -> Tensor:
-        size = prod(shape)
-        if self._buffers[which].numel() < size:
-            self._buffers[which] = self._buffers[which].new_empty(size)
-        return self._buffers[which][:size].view(shape)
 
 
 def _blocks(bias: Bias, tokens: int, rows: int) -> Iterator[Block]:
@@ -329,8 +323,3 @@ def _empty(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _wide(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
-
-
-def _has_fast_products(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch's kernel multiplies this dtype natively; else its backward pass is slower than float32."""
-    return dtype in (torch.float32, torch.float64) or torch.cpu._is_avx512_bf16_supported()

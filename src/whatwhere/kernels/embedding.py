@@ -6,8 +6,7 @@ The PyTorch implementation, `scaled` and `summed` of what `F.embedding` returns,
 for each operation. The kernel reads each row once, prefetches the next ones, and writes a large result past the caches.
 
 A trace for the CPU takes the kernel too, as an operator: PyTorch's compiler fuses its own operations into one pass, but
-prefetches no row, and takes about twice as long. An exported program takes PyTorch's operations, which run without
-whatwhere.
+prefetches no row, and takes about twice as long.
 """
 
 from collections.abc import Callable
@@ -60,7 +59,8 @@ def embed(
     if torch._C._are_functorch_transforms_active():  # traced tensors of a transform look like plain ones
         return None
     if torch.compiler.is_compiling():
-        if not _as_operator(weight, ids, rows):
+        fits = ids.dtype in _INDICES and (rows is None or rows.table.dtype in (weight.dtype, torch.float32))
+        if not (fits and weight.dtype in TYPES and backend.as_operator(weight)):
             return None
         traced: Tensor = _embed(weight, ids, scale, padding_idx, *(rows or (None, None, 0)))
         return traced
@@ -119,21 +119,15 @@ def gradient_of_rows(
         return dense
     dim = gradient.shape[-1]
     if not torch.is_grad_enabled() and backend.on_cpu("sum_by_row", gradient, index) is not None:
-        total = _sums_of_rows(gradient.reshape(-1, dim), index.reshape(-1).long(), rows)
+        slots = group(index.reshape(-1).long(), rows)  # only the rows that occur: no whole table of float32 is made
+        assert slots is not None  # the forward pass has looked up all rows
+        total = gradient.new_zeros(rows, dim)
+        total[slots.rows] = sum_by_row(gradient.reshape(-1, dim), slots)
     else:
         total = gradient.new_zeros(rows, dim, dtype=torch.float32)
         total = total.index_add(0, index.reshape(-1), gradient.reshape(-1, dim).float()).to(gradient.dtype)
     if padding_idx is not None:
         total[padding_idx] = 0
-    return total
-
-
-def _sums_of_rows(gradient: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Sum in float32, but only the rows that occur: no whole table of float32 is made."""
-    slots = group(index, rows)
-    assert slots is not None  # the forward pass has looked up all rows
-    total = gradient.new_zeros(rows, gradient.shape[1])
-    total[slots.rows] = sum_by_row(gradient, slots)
     return total
 
 
@@ -165,27 +159,15 @@ def _better_in_pytorch(size: int, dtype: torch.dtype, scale: float | None, rows:
     return size < worth and (rows.positions is None or not rows.offset)
 
 
-def _as_operator(weight: Tensor, ids: Tensor, rows: Rows | None) -> bool:
-    return (
-        backend.as_operator(weight)
-        and weight.dtype in TYPES
-        and ids.dtype in _INDICES
-        and (rows is None or rows.table.dtype in (weight.dtype, torch.float32))
-    )
-
-
 def _fits(weight: Tensor, ids: Tensor, rows: Rows) -> bool:
     table, index, offset = rows
     addable = ids.dim() == 2 and table.dtype in (weight.dtype, torch.float32) and table.stride(-1) == 1
     if not addable or table.shape[-1] != weight.shape[1]:
         return False
+    tokens = ((1, ids.shape[1]), ids.shape)
     if index is None:
-        return table.dim() == 3 and _same_tokens(table.shape[:2], ids)
-    return table.dim() == 2 and index.dtype == torch.int64 and offset >= 0 and _same_tokens(index.shape, ids)
-
-
-def _same_tokens(shape: torch.Size, ids: Tensor) -> bool:
-    return shape in ((1, ids.shape[1]), ids.shape)
+        return table.dim() == 3 and table.shape[:2] in tokens
+    return table.dim() == 2 and index.dtype == torch.int64 and offset >= 0 and index.shape in tokens
 
 
 def _run_kernel(

@@ -9,6 +9,7 @@ query block, added in one order, so that the same inputs give the same bits.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +18,8 @@ from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor
 
 from whatwhere.kernels import backend
-from whatwhere.kernels.blockwise_attention import differentiable_once
+from whatwhere.kernels.backend import differentiable_once
+from whatwhere.kernels.blockwise_attention import NO_SECOND_DERIVATIVE
 
 Kind = Literal["none", "linear", "log", "power", "rows"]
 
@@ -124,6 +126,7 @@ def flash_attention(
     sink: Float[Tensor, " heads"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention and the logarithms of the sums of exp(score), that of the sink included."""
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     bias = ByDistance("none", q.new_empty(1, 0, dtype=torch.float32)) if bias is None else bias
     y, logs = _Flash.apply(q, k, v, bias.numbers.float(), sink, mask, bias, scale)  # type: ignore[no-untyped-call]
     return y, logs
@@ -134,7 +137,6 @@ class _Flash(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, numbers: Tensor, sink: Tensor | None, *given: Any
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         attend, ctx.back = (backend.on_gpu(f"flash_attention{part}", q, k, v) for part in ("", "_backward"))
         assert attend is not None
         # Of rounded outputs the gradients of a row would not sum to 0, and a number that all keys share would drift.
@@ -149,19 +151,20 @@ class _Flash(torch.autograd.Function):
         return y.to(q.dtype), natural
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, numbers, sink, y, logs = ctx.saved_tensors
-        mask, bias, scale = ctx.given
-        with torch.no_grad():
-            g = torch.zeros_like(y, dtype=q.dtype) if g is None else g
-            g = g if g.stride(-1) == 1 else g.contiguous()
-            mean = (g.float() * y.float()).sum(-1)
-            of_sink = None
-            if sink is not None and ctx.needs_input_grad[4]:
-                of_sink = -((sink.float()[:, None] / LN_2 - logs).exp2() * mean).sum((0, 2)).to(sink.dtype)
-            if g_logs is not None:
-                mean = mean - g_logs.masked_fill(logs == -torch.inf, 0)
-            logs = logs.masked_fill(logs == -torch.inf, torch.inf)  # so that the weights of these queries are 0
-            of_inputs = ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, ctx.needs_input_grad[3])
-        gradients = (*of_inputs, of_sink, None, None, None)
-        return tuple(differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
+        compute = partial(_Flash.gradients, ctx)
+        return *differentiable_once(compute, NO_SECOND_DERIVATIVE, *g, *ctx.saved_tensors), None, None, None
+
+    @staticmethod
+    def gradients(ctx: Any, g: Tensor | None, g_logs: Tensor | None, *saved: Any) -> tuple[Tensor | None, ...]:
+        (mask, bias, scale), needs, (q, k, v, numbers, sink, y, logs) = ctx.given, ctx.needs_input_grad, saved
+        g = torch.zeros_like(y, dtype=q.dtype) if g is None else g
+        g = g if g.stride(-1) == 1 else g.contiguous()
+        mean = (g.float() * y.float()).sum(-1)
+        of_sink = None
+        if sink is not None and needs[4]:
+            of_sink = -((sink.float()[:, None] / LN_2 - logs).exp2() * mean).sum((0, 2)).to(sink.dtype)
+        if g_logs is not None:
+            mean = mean - g_logs.masked_fill(logs == -torch.inf, 0)
+        logs = logs.masked_fill(logs == -torch.inf, torch.inf)  # so that the weights of these queries are 0
+        return *ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, needs[3]), of_sink

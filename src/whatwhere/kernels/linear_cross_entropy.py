@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 
 from whatwhere.errors import SettingError
-from whatwhere.kernels.backend import full_precision
+from whatwhere.kernels.backend import differentiable_once, full_precision
 
 _ROOM = {"cpu": (1 << 23, 1 << 26)}
 """Bytes of the logits that are in memory at a time, by device: by rows, and by tokens, of which few have as many."""
 _ROOM_ELSEWHERE = (1 << 28, 1 << 28)
+_NO_SECOND_DERIVATIVE = (
+    "the second derivative of this loss is not computed (create_graph=True): it needs all logits at once.\n"
+    "Use F.cross_entropy(tokens.readout(hidden), targets), or a transform of torch.func, which does so."
+)
 _is_retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 """Whether gradients may be needed again; a PyTorch that does not say so gets copies."""
 _MOST, _FEWEST = 4096, 32
@@ -217,22 +221,16 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, of_numbers: Tensor) -> tuple[Tensor | None, ...]:
-    _refuse_second_derivative()
-    (x, weight, bias, ids, numbers), needs = ctx.saved_tensors, list(ctx.needs_input_grad[:3])
-    tensors = [x, weight, ids, numbers, of_numbers]
-    made = _gradients_by_rows(tensors, bias, ctx.padding, ctx.softcap, ctx.summed, needs)
+    needs = list(ctx.needs_input_grad[:3])
+
+    def compute(x: Tensor, weight: Tensor, bias: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_gradients_by_rows([x, weight, *tensors], bias, ctx.padding, ctx.softcap, ctx.summed, needs))
+
+    made = differentiable_once(compute, _NO_SECOND_DERIVATIVE, *ctx.saved_tensors, of_numbers)
     return *(each if need else None for each, need in zip(made, needs, strict=True)), *[None] * 4
 
 
 numbers_by_rows.register_autograd(_backward, setup_context=_setup)
-
-
-def _refuse_second_derivative() -> None:
-    if torch.is_grad_enabled():
-        raise SettingError(
-            "the second derivative of this loss is not computed (create_graph=True): it needs all logits at once.\n"
-            "Use F.cross_entropy(tokens.readout(hidden), targets), or a transform of torch.func, which does so."
-        )
 
 
 class SumByTokens(torch.autograd.Function):
@@ -262,8 +260,10 @@ class SumByTokens(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients themselves, so that they can become `grad`; copies where the graph is retained."""
-        _refuse_second_derivative()
-        multiply = Tensor.mul if _is_retained() else Tensor.mul_
+        if torch.is_grad_enabled():
+            raise SettingError(_NO_SECOND_DERIVATIVE)
+        batched = not torch._C._has_storage(upstream[0])
+        multiply = Tensor.mul if batched or _is_retained() else Tensor.mul_
         pairs = zip(ctx.saved_tensors, ctx.needs_input_grad[:3], strict=True)
         return *(multiply(each, upstream[0]) if need else None for each, need in pairs), *[None] * 4
 

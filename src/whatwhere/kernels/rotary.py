@@ -9,8 +9,7 @@ The gradient is the rotation by the opposite angles, so the backward pass needs 
 rotation is an autograd.Function, which costs less to call than an operator.
 
 A trace for the CPU takes the operator: PyTorch's compiler makes fast code of one form of PyTorch's operations or of
-another, by layout and dtype, and slow code of the rest. An exported program takes PyTorch's operations, which run where
-whatwhere is not installed.
+another, by layout and dtype, and slow code of the rest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -141,7 +140,11 @@ def rotate_(
 
 
 def _require_overwritable(x: Tensor) -> None:
-    if _overlaps_itself(x):
+    if torch.compiler.is_compiling():  # each comparison of symbolic sizes would become a guard
+        overlaps = any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
+    else:
+        overlaps = x.numel() > 0 and not is_nested(x.stride(), x.shape)
+    if overlaps:
         raise SettingError(
             f"in_place=True would rotate numbers more than once: a tensor of shape {tuple(x.shape)} and strides "
             f"{x.stride()} has elements that overlap in memory.\nPass x.contiguous(), or in_place=False."
@@ -152,12 +155,6 @@ def _require_overwritable(x: Tensor) -> None:
             "in_place=True would overwrite a leaf that requires a gradient, so its gradient could not be computed.\n"
             "Pass in_place=False; or call it under torch.no_grad(), where no gradient is needed."
         )
-
-
-def _overlaps_itself(x: Tensor) -> bool:
-    if torch.compiler.is_compiling():  # each comparison of symbolic sizes would become a guard
-        return any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True))
-    return x.numel() > 0 and not is_nested(x.stride(), x.shape)
 
 
 def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
@@ -342,7 +339,10 @@ def _launch(kernel: Kernel, x: Tensor, y: Tensor, tables: tuple[Any, ...], inter
         dense = x.clone(memory_format=torch.contiguous_format)
         return y.copy_(_launch(kernel, dense, dense, tables, interleaved, back))
     batch, heads, tokens, features = x.shape
-    stream = x.nbytes >= _STREAM and x is not y and _covers_cache_lines(y)
+    stream = x.nbytes >= _STREAM and x is not y
+    if stream:  # rows that cover whole cache lines, and not too many of them
+        size, ends = y.element_size(), (features, y_row, y_head, y_token)
+        stream = size * features <= _ROW and not (y.data_ptr() % 64 or any(size * n % 64 for n in ends))
     job = _JOB(
         *(x.data_ptr(), y.data_ptr(), at_cos, at_sin),
         *(_TYPES[x.dtype], interleaved, back, stream),
@@ -352,10 +352,3 @@ def _launch(kernel: Kernel, x: Tensor, y: Tensor, tables: tuple[Any, ...], inter
     )
     kernel(job)
     return y
-
-
-def _covers_cache_lines(y: Tensor) -> bool:
-    """Return whether each row covers whole cache lines, and not too many of them."""
-    size = y.element_size()
-    row = y.shape[3] * size
-    return row <= _ROW and not any(n % 64 for n in (y.data_ptr(), row, *(size * step for step in y.stride()[:3])))

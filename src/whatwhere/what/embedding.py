@@ -208,8 +208,11 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
 
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id, times the scale; TokenError if an id is outside, or ids are not whole numbers."""
-        if isinstance(input, Proxy):
-            return self._traced(input)
+        if isinstance(input, Proxy):  # torch.fx records a call of this module; the lookup, if all is this table
+            if path := input.tracer.path_of_module(self):
+                return input.tracer.create_proxy("call_module", path, (input,), {})
+            rows = F.embedding(input, self.weight, self.padding_idx)
+            return rows if self.factor is None else rows * self.factor
         require_ids(input)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
         ids = input if input.dtype in (torch.int64, torch.int32) else input.long()
@@ -247,14 +250,6 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
         if self.keeper is not None:
             self.keeper.before_readout()
         return Projection(hidden, self.weight, padding_idx=self.padding_idx)
-
-    def _traced(self, ids: Any) -> Any:
-        """Return what torch.fx records: a call of this module, as of nn.Embedding; the lookup, if all is this table."""
-        path = ids.tracer.path_of_module(self)
-        if path:
-            return ids.tracer.create_proxy("call_module", path, (ids,), {})
-        rows = F.embedding(ids, self.weight, self.padding_idx)
-        return rows if self.factor is None else rows * self.factor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenEmbedding":
         """Convert as every module does, but keep the parameter object also when it leaves the meta device.

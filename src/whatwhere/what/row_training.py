@@ -136,7 +136,11 @@ class _Adagrad:
         change[gradient == 0] = 0  # 0 / 0 where eps is 0
         values = fetched.weight.float() - change
         if self._dtype == torch.bfloat16:
-            values = _rounded_at_random(values, torch.Generator().manual_seed(step.number))
+            # Up or down, with the probabilities that keep the mean: else small updates would be lost.
+            generator = torch.Generator().manual_seed(step.number)
+            noise = torch.randint(1 << 16, values.shape, generator=generator, dtype=torch.int32)
+            rounded = ((values.view(torch.int32) + noise) & -(1 << 16)).view(torch.float32)
+            values = torch.where(values.isfinite(), rounded, values)
         fetched.weight = values.to(self._dtype)
         steps.number, steps.base, steps.eps = step.number, step.number, step.eps
 
@@ -157,13 +161,6 @@ def _rows_of(weight: UInt8[np.ndarray, "rows bytes"], dtype: torch.dtype) -> Flo
 
 def _bytes(values: Tensor) -> UInt8[np.ndarray, "rows bytes"]:
     return values.reshape(-1).view(torch.uint8).numpy().reshape(len(values), values.shape[1] * values.itemsize)
-
-
-def _rounded_at_random(values: Float32[Tensor, "rows dim"], generator: torch.Generator) -> Float32[Tensor, "rows dim"]:
-    """Round to bfloat16 up or down, with the probabilities that keep the mean: else small updates would be lost."""
-    noise = torch.randint(1 << 16, values.shape, generator=generator, dtype=torch.int32)
-    rounded = ((values.view(torch.int32) + noise) & -(1 << 16)).view(torch.float32)
-    return torch.where(values.isfinite(), rounded, values)
 
 
 def _accumulated(weight: Tensor) -> None:

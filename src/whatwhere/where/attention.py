@@ -37,7 +37,7 @@ from torch.utils.checkpoint import checkpoint
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision, is_exporting
-from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
+from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table, sdpa
 from whatwhere.kernels.flash_attention import ByDistance, FlashMask, flash_attention, why_not_flash
 from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
@@ -227,7 +227,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
     if bare and (scores.run or scores.allowed is None) and engine in ("auto", "sdpa"):
         grouped = q.shape[1] != k.shape[1]
         options: dict[str, Any] = {"dropout_p": how.dropout, "scale": how.scale, "enable_gqa": grouped}
-        return (F.scaled_dot_product_attention(q, k, v, is_causal=scores.run, **options),)
+        return (sdpa(q, k, v, is_causal=scores.run, **options),)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine in ("flex", "flash") and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
@@ -300,7 +300,7 @@ def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
         added = _with_column(added, how.sink, k.shape[2], _table_dtype(q))
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     grouped = q.shape[1] != k.shape[1]
-    return (F.scaled_dot_product_attention(q, k, v, added, how.dropout, scale=how.scale, enable_gqa=grouped),)
+    return (sdpa(q, k, v, attn_mask=added, dropout_p=how.dropout, scale=how.scale, enable_gqa=grouped),)
 
 
 def _for_cpu(q: Tensor, k: Tensor, v: Tensor) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.hooks import RemovableHandle
 
 from whatwhere.errors import SettingError
@@ -144,22 +143,36 @@ def with_row_gradient(
 
 class _RowLookup(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None, first: int
-    ) -> Tensor:
-        ctx.slots, ctx.padding_idx, ctx.shape, ctx.first = slots, padding_idx, weight.shape, first
+    def forward(ctx: Any, weight: Tensor, read: Callable[[], Tensor], *given: Any) -> Tensor:
+        ctx.given = (weight.shape, *given)
         return read()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        slots, padding_idx = ctx.slots, ctx.padding_idx
-        values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots, padding_idx)
-        rows = slots.rows + ctx.first if ctx.first else slots.rows
-        gradient: Tensor = by_row(rows, values, ctx.shape, slots.starts is None)
+        return _RowSums.apply(*gradients, *ctx.given), None, None, None, None  # type: ignore[no-untyped-call]
+
+
+class _RowSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shape: torch.Size, slots: GroupedSlots, padding_idx: int | None, first: int
+    ) -> Tensor:
+        ctx.slots, ctx.padding_idx, ctx.shape, ctx.first = slots, padding_idx, x.shape, first
+        values = sum_by_row(x.reshape(-1, shape[1]), slots, padding_idx)
+        rows = slots.rows + first if first else slots.rows
+        gradient: Tensor = by_row(rows, values, shape, slots.starts is None)
         if values.dtype == torch.float16 and values.device.type == "cpu" and _without_dispatch is not None:
             gradient = Tensor._make_subclass(_HalfGradient, gradient)
-        return gradient, None, None, None, None
+        return gradient
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        slots, rows = ctx.slots, ctx.slots.rows
+        rows = rows if slots.starts is None else rows.repeat_interleave(slots.starts.diff())
+        values = (gradients[0].to_dense() if gradients[0].is_sparse else gradients[0])[rows + ctx.first]
+        if ctx.padding_idx is not None:
+            values = values.masked_fill((rows == ctx.padding_idx)[:, None], 0)
+        return values[slots.order.argsort()].reshape(ctx.shape), None, None, None, None
 
 
 def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:

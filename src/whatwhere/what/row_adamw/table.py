@@ -140,7 +140,12 @@ class RowTable:
         self._watch.require_read()
         gradient = self._coalesce(self.weight)
         if gradient is None:
-            gradient = _without_rows(self.weight)
+            # A dense gradient of zeros is one of no rows: distributed checkpoints start an optimizer's state by one.
+            assert self.weight.grad is not None
+            if bool(own_rows(self.weight.grad).any()):
+                raise tied_error()
+            none = torch.zeros(0, dtype=torch.int64, device=self.weight.device)
+            gradient = by_row(none, own_rows(self.weight).detach()[:0], self.weight.shape)
         if self.moments is None:
             self.moments = Moments.of(own_rows(self.weight))
             self._fix_rows()
@@ -315,15 +320,6 @@ def _unread_error(rows: str) -> SettingError:
         f"{rows} rows have a gradient, but were not read through the embedding, so their values were not up to date.\n"
         "Look them up with embedding(ids), or call optimizer.flush() before the forward pass."
     )
-
-
-def _without_rows(weight: Tensor) -> RowGradient:
-    """Return a dense gradient of zeros as one of no rows: distributed checkpoints start an optimizer's state by one."""
-    assert weight.grad is not None
-    if bool(own_rows(weight.grad).any()):
-        raise tied_error()
-    rows = torch.zeros(0, dtype=torch.int64, device=weight.device)
-    return by_row(rows, own_rows(weight).detach()[:0], weight.shape)
 
 
 # Hooks look up the keeper of the module they are called with: a copy of the module has none, and they do nothing.
