@@ -1,6 +1,8 @@
 """compare: same numbers again, nothing lost, wrong input refused before any training."""
 
 import functools
+import importlib
+import linecache
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from whatwhere import errors
 from whatwhere.comparison import DEMO_SCHEMES, compare, demo
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.report.comparison_sentences import headline
+from whatwhere.where.catalogue import source_of
 
 from ..running import whatwhere
 from ..systems import unix
@@ -86,6 +89,39 @@ def test_a_changed_scheme_is_not_mistaken_for_the_old_one(tmp_path: Path) -> Non
     compare([("mine", slow_decay)], out=tmp_path / "a", seeds=1, **QUICK)
     with pytest.raises(errors.ResultsError, match="the scheme 'mine', or the model, has changed"):
         compare([("mine", lambda d, h, m: ww.Where())], out=tmp_path / "a", seeds=1, **QUICK)
+
+
+OWN = """
+from functools import partial
+import numbers_of_a_test as numbers
+from numbers_of_a_test import scaled
+
+CONFIG = {"slope": [1.0, 2.0]}
+twice = partial(scaled, factor=2.0)
+
+def steep(dim, heads, rows):
+    return numbers.K * twice(CONFIG["slope"][0])
+"""
+NUMBERS = "K = 3.0\n\n\ndef scaled(x, factor):\n    return factor * x\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("1.0, 2.0", "9.0, 2.0"), ("K = 3.0", "K = 4.0"), ("factor=2.0", "factor=5.0"), ("* x", "* x * x")]
+)
+def test_what_a_scheme_reads_from_containers_and_modules_is_its_source(
+    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for change in (old, old, new):
+        (tmp_path / "numbers_of_a_test.py").write_text(NUMBERS.replace(old, change))
+        (tmp_path / "scheme_of_a_test.py").write_text(OWN.replace(old, change))
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        for name in ("numbers_of_a_test", "scheme_of_a_test"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        found.append(source_of(importlib.import_module("scheme_of_a_test").steep))
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_foreign_folder_stays_as_it_is(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import partial
 from inspect import getsource, signature
 from pathlib import Path
 from re import findall, sub
 from textwrap import dedent
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -352,8 +353,14 @@ def source_of(*built: object) -> str:
             found[each] = f"{each.__qualname__}: its source is not known"
             continue
         scope = vars(sys.modules[each.__module__]) if each.__module__ in sys.modules else {}
-        for name in dict.fromkeys(findall(r"[^\W\d]\w*", code)):
-            value = scope.get(name)
+        for name in dict.fromkeys(findall(r"[^\W\d]\w*(?:\.[^\W\d]\w*)?", code)):
+            first, _, attribute = name.partition(".")
+            value = scope.get(first)
+            of_module = isinstance(value, ModuleType) and is_own(value.__name__)
+            name, value = (name, getattr(value, attribute, None)) if of_module else (first, value)
+            while isinstance(value, partial):
+                found[f"{name}()"] = f"{name} = {(*value.args, *sorted(value.keywords.items()))!r}"
+                value = value.func
             if isinstance(value, type | FunctionType) and is_own(value.__module__):
                 todo.append(value)
             elif not name.startswith("__") and _is_plain(value):
@@ -362,8 +369,11 @@ def source_of(*built: object) -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a value is written alike in every process: a number, a text, or a tuple of these."""
-    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, bool | int | float | str)
+    """Return whether a value is written alike in every process: numbers and texts, and what is made of these."""
+    parts = (*value, *value.values()) if isinstance(value, dict) else value
+    if isinstance(parts, tuple | list):  # what is empty may be filled by what runs
+        return (bool(value) or value == ()) and all(map(_is_plain, parts))
+    return isinstance(value, bool | int | float | str)
 
 
 def is_own(module: str) -> bool:
