@@ -12,15 +12,15 @@ import whatwhere as ww
 @pytest.mark.parametrize("new", [(6, 6), (3, 3), (5, 7), (4, 4)])
 def test_vit_at_another_resolution(new: tuple[int, int]) -> None:
     config = ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=4)
-    theirs = ViTEmbeddings(config)
+    theirs = ViTEmbeddings(config).double()
     with torch.no_grad():
         theirs.position_embeddings.normal_()
-        tokens = torch.zeros(1, 1 + new[0] * new[1], 16)
+        tokens = torch.zeros(1, 1 + new[0] * new[1], 16, dtype=torch.float64)
         wanted = theirs.interpolate_pos_encoding(tokens, height=4 * new[0], width=4 * new[1])
-        scheme = ww.Learned(16, 17)
+        scheme = ww.Learned(16, 17, dtype=torch.float64)
         scheme.weight.copy_(theirs.position_embeddings[0])
         ours = scheme.resized_grid((4, 4), new, prefix=1)
-        torch.testing.assert_close(ours(ww.positions(len(tokens[0]))), wanted, rtol=0, atol=1e-6)
+        torch.testing.assert_close(ours(ww.positions(len(tokens[0]))), wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("dim", [4, 16, 64])

@@ -111,6 +111,15 @@ def test_rows_before_the_offset_are_kept(offset):
     assert torch.equal(wider(ww.positions(21))[0, 1:], patches)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_interpolated_rows_are_rounded_once(dtype):
+    """Between 4096 rows, a float32 coordinate would be off by a thousandth of a row."""
+    rows = torch.randn(4096, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    exact = torch.from_numpy(reference.resized_rows(rows.double().numpy(), 16_000, "linear", "ends"))
+    off = (resized_rows(rows, 16_000).double() - exact).abs()
+    assert (off <= exact.abs() * torch.finfo(dtype).eps / 2 + 1e-12).all()
+
+
 def test_a_resized_table_is_a_new_one():
     scheme = sampled(3, 8, 1, std=0.5, dtype=torch.bfloat16).eval()
     before = scheme.weight.detach().clone()
@@ -126,7 +135,7 @@ def test_a_resized_table_is_a_new_one():
     assert ww.Learned(3, 8, device="meta").resized(20).weight.shape == (20, 3)
 
 
-def test_bfloat16_rows_are_interpolated_in_float32():
+def test_bfloat16_rows_are_interpolated_in_float64():
     rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
     for rule in RULES:
-        assert torch.equal(resized_rows(rows, 30, rule), resized_rows(rows.float(), 30, rule).bfloat16())
+        assert torch.equal(resized_rows(rows, 30, rule), resized_rows(rows.double(), 30, rule).bfloat16())

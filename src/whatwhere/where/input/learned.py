@@ -181,7 +181,7 @@ def _require_rows(index: Tensor, max_length: int) -> None:
 def resized_rows(
     rows: Float[Tensor, "length dim"], length: int, rule: Rule = "linear", align: Align = "ends"
 ) -> Float[Tensor, "new_length dim"]:
-    """Interpolate the rows of a table to another number of rows, in float32 at least.
+    """Interpolate the rows of a table to another number of rows, in float64: they are rounded once.
 
         ends     new row n is sampled at n (L - 1) / (L' - 1)       first and last row stay: align_corners=True
         cells    new row n is sampled at (n + 1/2) L / L' - 1/2     rows are centers of cells: align_corners=False
@@ -215,7 +215,7 @@ def resized_grid(
         raise ShapeError(f"a grid of {old[0]} x {old[1]} has {old[0] * old[1]} cells, but the table {len(rows)} rows.")
     if tuple(old) == tuple(new):
         return rows.clone()
-    image = rows.to(torch.promote_types(rows.dtype, torch.float32)).unflatten(0, tuple(old))
+    image = rows.double().unflatten(0, tuple(old))
     resized = F.interpolate(
         image.permute(2, 0, 1)[None],  # (height, width, dim) -> (1, dim, height, width)
         size=tuple(new),
