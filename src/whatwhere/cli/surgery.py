@@ -11,7 +11,7 @@ from whatwhere.cli.app import CHANGE, Pickles, Printed, command, to_path, to_pat
 from whatwhere.errors import SettingError
 
 Model = Annotated[Path, Argument(parser=to_path, help="Folder of a model, or one file of safetensors.")]
-Out = Annotated[Path, Argument(parser=to_path, help="Output; it must not exist yet.")]
+Out = Annotated[Path, Argument(parser=to_path, help="Output; it must not exist yet, and appears whole or not at all.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing output, but never the input.")]
 
 
@@ -61,8 +61,6 @@ def resize(
     Rows of added tokens are sampled: noise has the standard deviation of each feature, covariance the covariance of all
     features. Or they are the mean of the old rows, which makes them equal, or of the sub-tokens of their text.
     Configuration and tokenizer.json are changed with the table; other tensors are copied byte for byte.
-
-    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
 
     Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
     """
@@ -116,10 +114,6 @@ def trim(
     Special and added tokens are kept too, as are the parts from which byte-pair merges build kept tokens. Tokens are
     renumbered in tokenizer.json and the configuration; id_map.json maps new ids to old ones.
 
-    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
-
-    By script: whatwhere trim path/to/model path/to/new --scripts latin,greek
-
     Example: whatwhere trim path/to/model path/to/new --corpus corpus.txt
     """
     return _surgery().trim_checkpoint(
@@ -154,8 +148,6 @@ def repair(
     Each table is judged by itself, as by whatwhere inspect --sections diagnostics; the row of the padding token may be
     zero, and special tokens may be far from the others. All other rows and tensors are copied byte for byte.
 
-    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
-
     Example: whatwhere repair path/to/model path/to/new --rows subtokens
     """
     return _surgery().repair_checkpoint(
@@ -186,8 +178,6 @@ def convert(
     """Write a checkpoint in another rotary layout, type or format, or for another tokenizer, and measure the error.
 
     Pass one of --layout, --dtype, --tokenizer and --format; --dtype can be combined with --format safetensors.
-
-    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
 
     Example: whatwhere convert path/to/model path/to/new --dtype bfloat16
     """

@@ -97,16 +97,12 @@ class ChangedCopy:
             File(file).require_local()
 
     def _require_same_kind(self) -> None:
-        out = self.out
-        if self.folder is None and out.suffix != ".safetensors":
+        given = "one file" if self.folder is None else "a folder"
+        if (self.folder is None) != (self.out.suffix == ".safetensors"):
             raise CheckpointError(
-                f"the input is one file, {self.path.name}, so the output is one too, but {out.name} does not end in "
-                ".safetensors.\nName it so, or pass the folder, with configuration and tokenizer, to write a folder."
-            )
-        if self.folder is not None and out.suffix == ".safetensors":
-            raise CheckpointError(
-                f"the input is a folder, so the output is one too, but {out.name} is the name of a file.\n"
-                "Pass the name of a new folder, or as input the one file of weights."
+                f"the input is {given}, {self.path.name}, so the output is one too, but {self.out.name} "
+                f"{'does not end' if self.folder is None else 'ends'} in .safetensors.\n"
+                "Pass two folders, or two files of safetensors; a folder has configuration and tokenizer."
             )
 
     def json(self, name: str) -> Json | None:

@@ -18,11 +18,12 @@ from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
+from whatwhere.models.checkpoint.tokenizer_files import built
 from whatwhere.models.model_text import marking, shown_texts, texts
 from whatwhere.surgery.changed_copy import ChangedCopy
 from whatwhere.surgery.report import Repaired, RepairedRow, RepairedTable, Report
 from whatwhere.surgery.selection import checked_ids, token_tensors
-from whatwhere.surgery.tokenizer_json import built, ids_of, needed, trimmed
+from whatwhere.surgery.tokenizer_json import ids_of, needed, trimmed
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 
@@ -121,7 +122,7 @@ def _broken(checkpoint: Checkpoint, entry: Entry) -> dict[int, str]:
 
 
 def _special(copy: ChangedCopy) -> set[int]:
-    added = (copy.json("tokenizer.json") or {}).get("added_tokens") or []
+    added = [] if isinstance(copy.tokenizer, str) else copy.tokenizer.get("added_tokens") or []
     return {int(token["id"]) for token in added if token.get("special")}
 
 

@@ -15,6 +15,7 @@ from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.names import is_per_layer
+from whatwhere.models.checkpoint.tokenizer_files import built
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import Rope, find_model_type, nested_text
@@ -32,7 +33,7 @@ from whatwhere.surgery.selection import (
     with_position_count,
     with_rows,
 )
-from whatwhere.surgery.tokenizer_json import STALE, built, with_added
+from whatwhere.surgery.tokenizer_json import STALE, with_added
 from whatwhere.what.text import ids_of_each
 
 if TYPE_CHECKING:

@@ -13,8 +13,16 @@ from whatwhere.errors import CheckpointError
 from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.files import File, read_json
-from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, by_id, tokenizer_json_in
+from whatwhere.models.checkpoint.files import File
+from whatwhere.models.checkpoint.tokenizer_files import (
+    MAX_TOKENIZER_BYTES,
+    TOKENIZER,
+    built,
+    by_id,
+    optional_json,
+    read_tokenizer,
+    tokenizer_json_in,
+)
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.model_text import marking, texts
 from whatwhere.surgery.changed_copy import ChangedCopy, as_json
@@ -29,7 +37,7 @@ from whatwhere.surgery.selection import (
     with_position_count,
     with_rows,
 )
-from whatwhere.surgery.tokenizer_json import STALE, built, ids_of
+from whatwhere.surgery.tokenizer_json import STALE, ids_of
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, padding_shift, renumbered, token_ids
 
@@ -64,7 +72,7 @@ def move_to_tokenizer(
     require_choice("convert", "method", method, METHODS)
     contents = copy.require_tokenizer("its tokens are not known", "Pass a folder with its tokenizer.")
     file = other / TOKENIZER if other.is_dir() else other
-    new_contents = tokenizer_json_in(other) if other.is_dir() else read_json(file, MAX_TOKENIZER_BYTES)
+    new_contents = tokenizer_json_in(other) if other.is_dir() else read_tokenizer(file)
     if isinstance(new_contents, str):
         raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
     built(new_contents)  # raises an error if it is not a tokenizer
@@ -147,12 +155,9 @@ def _write_files(
     """Write the files of the new tokenizer, and the configurations with its ids of special tokens."""
     folder, rows = tokenizer.parent, tables[0].shape[0]
     copy.files = {**dict.fromkeys((*STALE, *_OTHER_FILES)), TOKENIZER: as_json(contents)}
-    for name in (tokenizer.name, *_OTHER_FILES):
-        if (folder / name).is_file():
-            file = File(folder / name)
-            content = file.head(min(file.size, MAX_TOKENIZER_BYTES))
-            copy.files[TOKENIZER if name == tokenizer.name else name] = content
-    stated = _read(folder / "config.json")
+    for file in (File(folder / name) for name in _OTHER_FILES if (folder / name).is_file()):
+        copy.files[file.path.name] = file.head(min(file.size, MAX_TOKENIZER_BYTES))
+    stated = optional_json(folder / "config.json")
     for name, before in configs_of(copy).items():
         _require_timestamps(before, new_ids, rows)
         config: dict[Any, Any] = renumbered(before, rows, new_ids.get)
@@ -168,10 +173,6 @@ def _write_files(
             moved = _move_positions(copy, before, _with_padding_of(config, contents, folder), new_ids)
             config = dict(with_rows(moved, tables, rows, size))
         copy.files[name] = as_json(config)
-
-
-def _read(path: Path) -> Json:
-    return read_json(path, MAX_TOKENIZER_BYTES) if path.is_file() else {}
 
 
 def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> None:
@@ -194,7 +195,7 @@ def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
         return config
     number = (tokenizer.get("padding") or {}).get("pad_id")
     if number is None:
-        token = _read(folder / "tokenizer_config.json").get("pad_token")
+        token = optional_json(folder / "tokenizer_config.json").get("pad_token")
         token = token.get("content") if isinstance(token, Mapping) else token
         number = ids_of(tokenizer).get(str(token))
     return {**config, "pad_token_id": number}

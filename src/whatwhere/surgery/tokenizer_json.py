@@ -1,6 +1,5 @@
 """Add tokens to tokenizer.json, or remove and renumber them: as JSON, so that unknown fields are kept."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import byte_alphabet, quoted
+from whatwhere.models.checkpoint.tokenizer_files import built, pieces_of
 from whatwhere.models.configuration.keys import Json
-from whatwhere.what.text import ids_of_each, single_token, tokenizer_of_json
+from whatwhere.what.text import ids_of_each, single_token
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,29 +23,9 @@ STALE = (
 """Files of the vocabulary for older tokenizers, which are outdated once it has changed, and omitted."""
 
 
-def built(contents: Json) -> "Tokenizer":
-    """Build the tokenizer of a file for reading, without dropout, truncation and padding, which validates the file."""
-    try:
-        return tokenizer_of_json(json.dumps(contents))
-    except ValueError as problem:
-        raise CheckpointError(
-            f"the tokenizers library does not read tokenizer.json: {problem}.\nCreate the tokenizer again."
-        ) from None
-
-
 def ids_of(contents: Json) -> dict[str, int]:
     """Return token -> id, including added tokens."""
-    model = contents.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
-    if isinstance(vocabulary, Mapping):
-        ids = dict(vocabulary)
-    elif isinstance(vocabulary, list):
-        ids = {str(row[0]): number for number, row in enumerate(vocabulary)}
-    else:
-        raise CheckpointError(
-            "tokenizer.json has no vocabulary where model.vocab should be.\nCreate the tokenizer again."
-        )
-    return ids | {str(token["content"]): int(token["id"]) for token in contents.get("added_tokens") or []}
+    return dict(pieces_of(contents)) | {str(t["content"]): int(t["id"]) for t in contents.get("added_tokens") or []}
 
 
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:

@@ -18,6 +18,7 @@ from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.safetensors import new_file, require_writable_output
+from whatwhere.models.checkpoint.tokenizer_files import built
 from whatwhere.models.configuration.keys import Json
 from whatwhere.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.surgery.report import CorpusCheck, Report, Trimmed
@@ -31,7 +32,7 @@ from whatwhere.surgery.selection import (
     vocabulary_tensors,
     with_rows,
 )
-from whatwhere.surgery.tokenizer_json import STALE, built, ids_of, needed, trimmed
+from whatwhere.surgery.tokenizer_json import STALE, ids_of, needed, trimmed
 from whatwhere.what.text import encodings
 from whatwhere.what.token_ids import padding_dependence, renumbered
 
@@ -58,8 +59,7 @@ def trim_checkpoint(
     tokens, tokens that the tokenizer puts around a text, and the unknown token; the parts from which byte-pair merges
     build the kept tokens; the piece with the lowest score, by which Unigram scores unknown characters; and, if
     positions are counted from pad_token_id (as in RoBERTa), all ids up to it, so that positions keep their rows. Tokens
-    keep their order, and `id_map.json` maps new to old ids. A text of
-    kept tokens is encoded to the same tokens as before.
+    keep their order, and `id_map.json` maps new to old ids. A text of kept tokens is encoded to the same ones.
     """
     from whatwhere.what.resizing import Rearrangement
 

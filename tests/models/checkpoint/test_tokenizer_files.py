@@ -180,3 +180,74 @@ def test_a_tokenizer_beside_a_gguf_file_is_its_own_if_the_tokens_agree(tmp_path:
         samples.write_gguf(tmp_path / f"{name}.gguf", "llama", {samples.GGUF_TOKENS: words}, table)
     assert Checkpoint.open(tmp_path / "same.gguf").tokenizer is not None
     assert "has other tokens than its header" in str(Checkpoint.open(tmp_path / "other.gguf").why_no_tokenizer)
+
+
+NEW = ADDED | {"content": "<|new|>", "lstrip": False}
+BESIDE: list[dict[str, Any]] = [
+    {"added_tokens": {"<b>": 6, "<|new|>": 5}},
+    {"added_tokens": {"<|new|>": 5, "b": 1}, "special_tokens_map": {"pad_token": "[PAD]", "eos_token": "<|new|>"}},
+    {"tokenizer_config": {"added_tokens_decoder": {"5": NEW, "4": ADDED, "6": ADDED | {"content": "<b>"}}}},
+    {"tokenizer_config": {"added_tokens_decoder": {"5": {"content": "<|new|>"}}, "pad_token": "[PAD]"}},
+    {"tokenizer_config": {"pad_token": "<|new|>", "additional_special_tokens": ["<b>", "the"]}},
+]
+
+
+def of_words(folder: Path, rows: int, **files: Any) -> Checkpoint:
+    """Save a model with a tokenizer.json of five tokens, the last an added one, and files beside it."""
+    words = Tokenizer(models.WordLevel({"the": 0, "b": 1, "cat": 2, "?": 3}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.add_special_tokens(["<x>"])
+    words.save(str(folder / "tokenizer.json"))
+    files["tokenizer_config"] = {"tokenizer_class": "PreTrainedTokenizerFast", **files.get("tokenizer_config", {})}
+    return saved(folder, rows, "gpt2", **files)
+
+
+@pytest.mark.parametrize("files", BESIDE)
+def test_tokens_that_tokenizer_json_lacks_are_those_of_the_files_beside_it(
+    files: dict[str, Any], tmp_path: Path
+) -> None:
+    """Their rows are kept by resize and trim, and texts with them are encoded as transformers does."""
+    (folder := tmp_path / "in").mkdir()
+    checkpoint, auto = of_words(folder, 8, **files), AutoTokenizer.from_pretrained(folder)
+    agree(checkpoint)
+    assert {n: word for n, word in enumerate(checkpoint.words or []) if word} == {
+        n: word for word, n in auto.get_vocab().items()
+    }
+    text = "<|new|>cat<b> bthe <x>b [PAD]"
+    ids = auto(text)["input_ids"]
+    assert 5 in ids
+    assert checkpoint.tokenizer.encode(text).ids == ids
+    report = resize_checkpoint(folder, tmp_path / "resized", add_tokens=["<tool>"])
+    assert report.measured.new_ids == (len(auto),)
+    assert AutoTokenizer.from_pretrained(tmp_path / "resized")(text + "<tool>")["input_ids"] == [*ids, len(auto)]
+    (tmp_path / "corpus.txt").write_text("cat\n")
+    trim_checkpoint(folder, tmp_path / "trimmed", corpus=[tmp_path / "corpus.txt"])
+    old_ids = json.loads((tmp_path / "trimmed" / "id_map.json").read_text())["old_ids"]
+    smaller = AutoTokenizer.from_pretrained(tmp_path / "trimmed")("<|new|>cat <x>")["input_ids"]
+    assert [old_ids[n] for n in smaller] == [5, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"added_tokens": {"<|new|>": 7}}, r"added_tokens\.json states the id 7 for '<|new|>', .* has 5"),
+        ({"added_tokens": {"cat": 7}}, r"added_tokens\.json states the id 7 for 'cat', .* has 2"),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": {"5": NEW}}, "added_tokens": {"<old>": 5}},
+            r"added_tokens\.json states the id 5 for '<old>', .* has none",
+        ),
+        ({"tokenizer_config": {"added_tokens_decoder": {"4": NEW}}}, r"tokenizer_config\.json states the id 4"),
+        ({"added_tokens": {"<|new|>": "5"}}, "has the number '5'"),
+    ],
+)
+def test_files_that_contradict_are_refused(files: dict[str, Any], why: str, tmp_path: Path) -> None:
+    """The id that transformers gives is another than the file says, so the row of the token is not known."""
+    (folder := tmp_path / "in").mkdir()
+    checkpoint = of_words(folder, 8, **files)
+    for read in (
+        lambda: checkpoint.words,
+        lambda: checkpoint.tokenizer,
+        lambda: resize_checkpoint(folder, tmp_path / "out", add_tokens=["<tool>"]),
+    ):
+        with pytest.raises(CheckpointError, match=why):
+            read()

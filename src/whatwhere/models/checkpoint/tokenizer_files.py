@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from io import BytesIO
 from itertools import chain
+from json import dumps
 from logging import ERROR
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -23,37 +25,42 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_UNUSED_IDS = 1 << 16
+_SETTINGS, _LISTED = "tokenizer_config.json", "added_tokens.json"
+_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 def tokenizer_in(folder: Path) -> "Tokenizer | str":
     """Build the tokenizer of a folder for reading, as transformers builds it; or return why there is none."""
+    path = folder / TOKENIZER
+    return built(read_tokenizer(path), path) if path.is_file() else _older(folder)
+
+
+def built(contents: Json, path: Path = Path(TOKENIZER)) -> "Tokenizer":
+    """Build the tokenizer of a file for reading, without dropout, truncation and padding, which validates the file."""
     from whatwhere.what.text import tokenizer_of_json
 
-    path = folder / TOKENIZER
-    if not path.is_file():
-        return _older(folder)
     try:
-        return tokenizer_of_json(_whole(path))
+        return tokenizer_of_json(dumps(contents))
     except ValueError as problem:
-        raise File(path).wrong(f"the tokenizers library cannot read it: {problem}", "Create it again.") from None
+        raise CheckpointError(f"{path}: the tokenizers library cannot read it: {problem}.\nCreate it again.") from None
 
 
 def tokenizer_json_in(folder: Path) -> Json | str:
     """Return the contents of tokenizer.json, or what they are for older files of a folder; or why there are none."""
     if (folder / TOKENIZER).is_file():
-        return read_json(folder / TOKENIZER, MAX_TOKENIZER_BYTES)
-    built = _older(folder)
-    return built if isinstance(built, str) else parse_json(built.to_str().encode(), str(folder))
+        return read_tokenizer(folder / TOKENIZER)
+    older = _older(folder)
+    return older if isinstance(older, str) else parse_json(older.to_str().encode(), str(folder))
 
 
 def tokenizer_beside(path: Path, words: Sequence[str]) -> "Tokenizer | str":
     """Build the tokenizer of the folder of a file that lists its own tokens; or return why there is none."""
-    built = tokenizer_in(path.parent) if (path.parent / TOKENIZER).is_file() else ""
-    if isinstance(built, str):
+    own = tokenizer_in(path.parent) if (path.parent / TOKENIZER).is_file() else ""
+    if isinstance(own, str):
         return f"the tokenizer in the header of {path.name} is not built, and there is no {TOKENIZER} beside it"
-    if any(number >= len(words) or words[number] != token for token, number in built.get_vocab().items()):
+    if any(number >= len(words) or words[number] != token for token, number in own.get_vocab().items()):
         return f"the {TOKENIZER} beside {path.name} has other tokens than its header"
-    return built
+    return own
 
 
 def unchanged_tokenizer(file: str, digest: str) -> "Tokenizer":
@@ -86,7 +93,7 @@ def _older(folder: Path) -> "Tokenizer | str":
     name = next((name for name in _READERS if (folder / name).is_file()), None)
     if name is None:
         return NO_TOKENIZER
-    settings = _optional(folder / "tokenizer_config.json")
+    settings = optional_json(folder / _SETTINGS)
     if isinstance(own := settings.get("auto_map"), list) or (isinstance(own, Mapping) and "AutoTokenizer" in own):
         return f"{NO_TOKENIZER}, and that of {name} has code of its own"
     if name == "vocab.json":
@@ -135,7 +142,8 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _optional(path: Path) -> Json:
+def optional_json(path: Path) -> Json:
+    """Read a small file of a tokenizer; without one, return an empty object."""
     return read_json(path, MAX_TOKENIZER_BYTES) if path.is_file() else {}
 
 
@@ -151,38 +159,95 @@ def tokens_in(folder: Path) -> Callable[[], list[str] | None]:
     return lambda: None
 
 
-def _from_tokenizer(path: Path) -> list[str]:
-    contents = read_json(path, MAX_TOKENIZER_BYTES)
-    model = contents.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+def read_tokenizer(path: Path) -> Json:
+    """Read a tokenizer.json, with the added and special tokens of the files beside it, as transformers reads them.
+
+    A token that tokenizer.json lacks gets the next id, whatever id a file states: CheckpointError if these differ.
+    """
+    contents = parse_json(_whole(path), str(path))
     added = contents.get("added_tokens") or []
-    if isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
-        pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
-    elif isinstance(vocabulary, dict):
-        pairs = list(vocabulary.items())
-    else:
-        raise _wrong(path, "it has no vocabulary where model.vocab should be")
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise _wrong(path, "added_tokens is not a list of objects")
-    return by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
+    ids, free = dict(pieces := pieces_of(contents, path)), len(pieces)
+    for token in added:
+        _require_token(path, content := token.get("content"), number := token.get("id"))
+        ids[content], free = number, max(free, number + 1)
+    tokens = {token["content"]: token for token in added}
+    for token in (beside := _added_beside(path, tokens)):
+        if (content := token["content"]) not in ids:
+            ids[content], free = free, free + 1
+        if content not in tokens or "id" in token:
+            tokens[content] = {**token, "id": ids[content]}
+    listed = optional_json(path.with_name(_LISTED))
+    for content, stated in [*_numbered(beside), *listed.items()]:
+        if ids.get(content) != stated:
+            raise CheckpointError(
+                f"{path.with_name(_LISTED if listed.get(content) == stated else _SETTINGS)} states the id "
+                f"{visible(str(stated))} for {quoted(content)}, for which transformers has {ids.get(content, 'none')}."
+                f"\nList it, and tokens of ids before its own, in added_tokens of {TOKENIZER}, or correct this file."
+            )
+    return {**contents, "added_tokens": sorted(tokens.values(), key=itemgetter("id"))} if beside else contents
+
+
+def pieces_of(contents: Json, path: Path = Path(TOKENIZER)) -> list[tuple[Any, Any]]:
+    """Return the tokens of the vocabulary of a tokenizer.json with their ids, without added ones."""
+    model = contents.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
+        return [(str(row[0]) if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
+    if not isinstance(vocabulary, dict):
+        raise _wrong(path, "it has no vocabulary where model.vocab should be")
+    return list(vocabulary.items())
+
+
+def _from_tokenizer(path: Path) -> list[str]:
+    contents = read_tokenizer(path)
+    return by_id(path, pieces_of(contents, path), _numbered(contents.get("added_tokens") or []))
 
 
 def _from_json(path: Path) -> list[str]:
-    return by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), _added_beside(path))
+    return by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), _numbered(_added_beside(path, {})))
 
 
 def _from_text(path: Path) -> list[str]:
     """Read vocab.txt, as BERT has it: one token on each line; bytes that are not UTF-8 become U+FFFD."""
     lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in BytesIO(_whole(path))]
-    return by_id(path, [(line, n) for n, line in enumerate(lines)], _added_beside(path))
+    return by_id(path, [(line, n) for n, line in enumerate(lines)], _numbered(_added_beside(path, {})))
 
 
-def _added_beside(path: Path) -> list[tuple[Any, Any]]:
-    decoder = _optional(path.with_name("tokenizer_config.json")).get("added_tokens_decoder")
-    if not isinstance(decoder, Mapping):
-        return list(_optional(path.with_name("added_tokens.json")).items())
-    added = ((token.get("content") if isinstance(token, Mapping) else token, n) for n, token in decoder.items())
-    return [(token, int(n)) for token, n in added if n.isdecimal()]
+def _numbered(tokens: Iterable[Json]) -> list[tuple[Any, Any]]:
+    return [(token["content"], token["id"]) for token in tokens if "id" in token]
+
+
+def _added_beside(path: Path, own: Mapping[str, Json]) -> list[Json]:
+    """Return the tokens that files beside a vocabulary add to its own, as transformers does; special ones lack ids."""
+    settings, listed = optional_json(path.with_name(_SETTINGS)), optional_json(path.with_name(_LISTED))
+    if isinstance(decoder := settings.get("added_tokens_decoder"), Mapping):
+        numbered = [(token, int(n)) for n, token in decoder.items() if n.isdecimal()]
+    else:
+        numbered = [(own.get(content, content), n) for content, n in listed.items()]
+        settings = {**settings, **optional_json(path.with_name("special_tokens_map.json"))}
+    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
+    named = [settings.get(role) for role in _ROLES]
+    named += [value for key, value in settings.items() if key.endswith("_token") and key not in _ROLES]
+    named += extra.values() if isinstance(extra, Mapping) else extra if isinstance(extra, list) else ()
+    objects = [_as_object(token) for token in named if token]
+    special = {token["content"]: token for token in objects if isinstance(token["content"], str)}
+    tokens = []
+    for given, number in [
+        *((_as_object(token), n) for token, n in numbered),
+        *((one, None) for one in special.values()),
+    ]:
+        _require_token(path, given["content"], 0 if number is None else number)
+        flags = {flag: given.get(flag, False) for flag in ("single_word", "lstrip", "rstrip")}
+        is_special = given.get("special", False) or given["content"] in special
+        flags |= {"normalized": given.get("normalized", not is_special), "special": is_special}
+        tokens.append({"content": given["content"], **flags, **({} if number is None else {"id": number})})
+    return sorted(tokens, key=lambda token: token.get("id", 1 << 63))
+
+
+def _as_object(token: Any) -> Json:
+    return {"content": None, **token} if isinstance(token, Mapping) else {"content": token}
 
 
 def _from_sentencepiece(path: Path) -> list[str]:
@@ -218,7 +283,7 @@ _READERS: Mapping[str, Callable[[Path], list[str]]] = {
     "sentencepiece.bpe.model": _from_sentencepiece,
     "tokenizer.model": _from_sentencepiece,
 }
-_BESIDE = ("merges.txt", "config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_BESIDE = ("merges.txt", "config.json", _SETTINGS, "special_tokens_map.json", _LISTED)
 """Files that a vocabulary is read with."""
 
 
@@ -235,13 +300,17 @@ def by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
     """Return tokens by id; that of an unused id is the empty string."""
     tokens: dict[int, str] = {}
     for token, number in chain(*parts):
-        if not isinstance(token, str) or not is_whole_number(number):
-            raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
+        _require_token(path, token, number)
         tokens[number] = printable(token)
     count = max(tokens, default=-1) + 1
     if count > 16 * len(tokens) + _MAX_UNUSED_IDS:
         raise _wrong(path, f"it numbers {len(tokens):,} tokens up to {count - 1:,}")
     return [tokens.get(number, "") for number in range(count)]
+
+
+def _require_token(path: Path, token: Any, number: Any) -> None:
+    if not isinstance(token, str) or not is_whole_number(number):
+        raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
 
 
 def printable(token: str) -> str:
