@@ -263,6 +263,23 @@ def test_gguf_becomes_safetensors(save: Save, tmp_path: Path, model_type: str) -
     assert report.measured.token_table.worst_row_cosine > 0.9999
 
 
+def test_a_file_names_what_safetensors_cannot_hold(tmp_path: Path) -> None:
+    """Neither words nor configuration; and a file becomes a file, whose name says of what format it is."""
+    (tmp_path / "words.txt").write_text("king 1 2\nqueen 3 4\n")
+    samples.write_gguf(
+        tmp_path / "model.gguf",
+        "gpt2",
+        {samples.GGUF_TOKENS: ["a", "b"]},
+        {"token_embd.weight": np.ones((2, 32), np.float32)},
+    )
+    for name, lost in (("words.txt", "2 tokens"), ("model.gguf", "2 tokens and the configuration")):
+        report = convert_format(tmp_path / name, tmp_path / f"{name}.safetensors", "safetensors")
+        assert report.notes == (f"not written, as safetensors hold tensors alone: {lost}",)
+        assert Checkpoint.open(tmp_path / f"{name}.safetensors").words is None
+        with pytest.raises(CheckpointError, match=r"one file, .* does not end in \.safetensors"):
+            convert_format(tmp_path / name, tmp_path / "out", "safetensors")
+
+
 def test_quantized_tables_become_float32(tmp_path: Path) -> None:
     table = np.random.default_rng(0).standard_normal((5, 64)).astype(np.float32)
     kind = gguf.GGMLQuantizationType.Q8_0
@@ -271,7 +288,7 @@ def test_quantized_tables_become_float32(tmp_path: Path) -> None:
     report = convert_format(tmp_path / "model.gguf", tmp_path / "out.safetensors", "safetensors")
     right = gguf.quants.dequantize(stored, kind)
     assert np.array_equal(Checkpoint.open(tmp_path / "out.safetensors").array("token_embd.weight"), right)
-    assert report.notes == ("Q8_0 became float32",)
+    assert report.notes[-1] == "Q8_0 became float32"
 
 
 def test_a_pickle_becomes_a_folder_that_transformers_loads(save: Save, tmp_path: Path) -> None:

@@ -25,8 +25,6 @@ def check(
     Example: whatwhere check path/to/model
 
     One file: whatwhere check path/to/model.gguf --strict
-
-    For scripts: whatwhere check path/to/config.json --json
     """
     from whatwhere.analysis.lint import check as checked
     from whatwhere.report.lint import CheckRecord, headline, line, parts

@@ -53,8 +53,6 @@ def encode(
 
     Rows are random samples, unless --from names a model or a results folder.
 
-    An expression of the first tutorial: whatwhere encode "Max(1,6,2)" --dim 64
-
     With trained rows: whatwhere encode "Max(1,6,2)" --from whatwhere-demo --run rotary-0
 
     Example: whatwhere encode "The cat sat on the mat." --scheme rotary --dim 8

@@ -71,8 +71,6 @@ def doctor() -> Printed:
     The exit status is 1 where something is missing that whatwhere does not work without.
 
     Example: whatwhere doctor
-
-    For scripts, and reports of faults: whatwhere doctor --json
     """
     from whatwhere.installation import InstallationRecord, examine, headline, sections
 

@@ -49,8 +49,6 @@ def inspect(
     Rows that a text reads of hashed n-grams: whatwhere inspect path/to/model --sections tables --text notes.txt
 
     An adapter of PEFT: whatwhere inspect path/to/adapter --base path/to/model
-
-    For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
     from whatwhere.analysis.inspection import check_sections, examine, opened
     from whatwhere.analysis.subject import EXAMPLES, EXAMPLES_ON_PAGE, Subject
@@ -110,8 +108,6 @@ def diff(
     changes. Two configurations alone are compared too.
 
     Example: whatwhere diff path/to/model path/to/model.gguf
-
-    For scripts: whatwhere diff path/to/model path/to/other --json
     """
     from whatwhere.analysis.checkpoint_difference import difference
     from whatwhere.report import difference as texts
@@ -151,10 +147,6 @@ def probe(
     Example: whatwhere probe gemma3_text
 
     A folder: whatwhere probe path/to/model --weights
-
-    A name: whatwhere probe openai-community/gpt2
-
-    For scripts: whatwhere probe path/to/config.json --json
     """
     from whatwhere.models.checkpoint.tokenizer_files import quiet
     from whatwhere.models.configuration.read import from_huggingface

@@ -151,8 +151,6 @@ def draw(
     king,queen,prince,princess; actions: ran,walked,ate,drank; places: city,town,country,nation"
 
     Example: whatwhere map path/to/model --out map.svg
-
-    For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
     from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_to_compare
     from whatwhere.analysis.token_neighbors import named_rows, open_run

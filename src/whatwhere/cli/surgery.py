@@ -64,19 +64,14 @@ def resize(
 
     Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
     """
-    return _surgery().resize_checkpoint(
-        path,
-        out,
-        vocab_size=vocab_size,
-        add_tokens=add_token or (),
-        multiple_of=multiple_of,
-        positions=positions,
-        rows=rows,
-        seed=seed,
-        rule=rule,
-        align=align,
-        force=force,
-    )
+    sizes = {
+        "vocab_size": vocab_size,
+        "add_tokens": add_token or (),
+        "multiple_of": multiple_of,
+        "positions": positions,
+    }
+    values = {"rows": rows, "seed": seed, "rule": rule, "align": align}
+    return _surgery().resize_checkpoint(path, out, **sizes, **values, force=force)
 
 
 @_writes
@@ -116,14 +111,9 @@ def trim(
 
     Example: whatwhere trim path/to/model path/to/new --corpus corpus.txt
     """
-    return _surgery().trim_checkpoint(
-        path,
-        out,
-        corpus=corpus or (),
-        keep_ids=None if keep_ids is None else _surgery().read_ids(keep_ids),
-        scripts=() if scripts is None else scripts.split(","),
-        force=force,
-    )
+    ids = None if keep_ids is None else _surgery().read_ids(keep_ids)
+    names = () if scripts is None else scripts.split(",")
+    return _surgery().trim_checkpoint(path, out, corpus=corpus or (), keep_ids=ids, scripts=names, force=force)
 
 
 @_writes
@@ -150,9 +140,8 @@ def repair(
 
     Example: whatwhere repair path/to/model path/to/new --rows subtokens
     """
-    return _surgery().repair_checkpoint(
-        path, out, rows=rows, ids=None if ids is None else _surgery().read_ids(ids), force=force
-    )
+    chosen = None if ids is None else _surgery().read_ids(ids)
+    return _surgery().repair_checkpoint(path, out, rows=rows, ids=chosen, force=force)
 
 
 @_writes

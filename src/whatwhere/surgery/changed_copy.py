@@ -68,11 +68,16 @@ class ChangedCopy:
                 self._weights[file.name] = [copied(each) for each in stored], metadata
             first = None if self.folder is None else next(iter(weight_files(self.folder)), None)  # files may vanish
             self.index = first if first is not None and first.name.endswith(INDEX) else None
-            self._require_same_kind()
         else:
             self.folder = None if self.out.suffix == ".safetensors" else self.folder
             metadata = {k: v for k, v in source.metadata.items() if isinstance(v, str) and len(v) < 1000}
             self._weights["model.safetensors"] = _widened(source), {"format": "pt", **metadata}
+        if (self.folder is None) != (self.out.suffix == ".safetensors"):
+            raise CheckpointError(
+                f"the input is {'one file' if self.folder is None else 'a folder'}, {path.name}, so the output is one "
+                f"too, but {self.out.name} {'does not end' if self.folder is None else 'ends'} in .safetensors.\n"
+                "Pass two folders, or two files of safetensors; a folder has configuration and tokenizer."
+            )
         self.parts: dict[str, Part] = {}  # tensors that replace those of their names
         self.changed: list[Changed] = []  # what the report says of each
         self.files: dict[str, bytes | None] = {}  # name of a small file -> its new content, or None to omit it
@@ -91,19 +96,10 @@ class ChangedCopy:
                 )
             raise CheckpointError(
                 f"{self.path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
-                "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
+                "Its tensors alone can be converted first: whatwhere convert PATH OUT.safetensors --format safetensors."
             )
         for file in files:
             File(file).require_local()
-
-    def _require_same_kind(self) -> None:
-        given = "one file" if self.folder is None else "a folder"
-        if (self.folder is None) != (self.out.suffix == ".safetensors"):
-            raise CheckpointError(
-                f"the input is {given}, {self.path.name}, so the output is one too, but {self.out.name} "
-                f"{'does not end' if self.folder is None else 'ends'} in .safetensors.\n"
-                "Pass two folders, or two files of safetensors; a folder has configuration and tokenizer."
-            )
 
     def json(self, name: str) -> Json | None:
         """Return the contents of a small file of the folder, or None."""

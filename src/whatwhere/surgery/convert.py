@@ -16,6 +16,7 @@ from whatwhere.models.checkpoint.checkpoint import LAYOUT_KEY, LAYOUTS, Checkpoi
 from whatwhere.models.checkpoint.lookup import table_name
 from whatwhere.models.checkpoint.names import KEYS, QUERIES, is_other_modality, layer_of
 from whatwhere.models.checkpoint.safetensors import computed, new_folder, require_writable_output
+from whatwhere.models.checkpoint.tokenizer_files import tokens_in
 from whatwhere.models.checkpoint.word_vectors import write_projector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
@@ -160,20 +161,19 @@ def convert_layout(path: str | Path, out: str | Path, layout: Layout, *, force: 
         why = "its header says so" if marked else "as its model type has"
         raise CheckpointError(f"{copy.path} has the {layout} layout already: {why}.\nThere is nothing to convert.")
     copy.metadata[LAYOUT_KEY] = None if marked else layout
+    from whatwhere.models.rotary_layout import to_half, to_interleaved
+
+    def make(entry: Entry, heads: int, rotary_dim: int) -> "Tensor":
+        permute = to_interleaved if layout == "interleaved" else to_half
+        return permute(copy.checkpoint.tensor(entry.name), heads, rotary_dim)
+
     for entry, heads, plan in permuted:
-        make = partial(_permuted, copy.checkpoint, entry, heads, plan.rotary_dim, layout)
-        copy.compute(entry, make, f"{heads} heads, {plan.rotary_dim} features of each")
+        what = f"{heads} heads, {plan.rotary_dim} features of each"
+        copy.compute(entry, partial(make, entry, heads, plan.rotary_dim), what)
     if not marked:
         model_type = copy.checkpoint.description.model_type
         copy.notes.append(f"code for {model_type} expects the {present} layout: this file is for code that does not")
     return copy.write("convert")
-
-
-def _permuted(checkpoint: Checkpoint, entry: Entry, heads: int, rotary_dim: int, layout: Layout) -> "Tensor":
-    from whatwhere.models.rotary_layout import to_half, to_interleaved
-
-    permute = to_interleaved if layout == "interleaved" else to_half
-    return permute(checkpoint.tensor(entry.name), heads, rotary_dim)
 
 
 def _projections(checkpoint: Checkpoint) -> "list[tuple[Entry, int, Plan]]":
@@ -208,7 +208,7 @@ def _projections(checkpoint: Checkpoint) -> "list[tuple[Entry, int, Plan]]":
             raise CheckpointError(
                 f"{quoted(entry.name)} of shape {entry.shape} does not hold {heads} heads of {head_dim} features by "
                 "rows, so the features of each pair are not known.\nQuantized, packed and adapted weights: merge "
-                "them into plain ones first."
+                "them into plain ones first. Rows that hold a gate too, as in Qwen3-Next, are not converted."
             )
         found.append((entry, heads, plan))
         weights += [module] if len(entry.shape) == 2 else []
@@ -246,7 +246,10 @@ def convert_format(
         raise SettingError(f"{format} has a fixed type.\nOmit --dtype, or choose safetensors.")
     checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
     if format == "safetensors":
-        copy = ChangedCopy(path, out, force, checkpoint)
+        copy, words = ChangedCopy(path, out, force, checkpoint), checkpoint.words
+        lost = [f"{len(words):,} tokens"] if words and (copy.folder is None or not tokens_in(copy.folder)()) else []
+        lost += ["the configuration"] if checkpoint.config is not None and copy.json("config.json") is None else []
+        copy.notes += [f"not written, as safetensors hold tensors alone: {' and '.join(lost)}"] if lost else []
         if dtype is not None:
             return _written_as(copy, dtype)
         if widened := {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED:

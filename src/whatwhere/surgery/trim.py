@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 from unicodedata import name as name_of
 
 import numpy as np
@@ -98,7 +97,8 @@ def trim_checkpoint(
     if before and contents is not None and smaller is not None:
         step = "encoding the corpus again, by the trimmed tokenizer"
         same = _encoded(smaller, corpus, np.array(ids, np.int64), step)[1] == digest
-        check = CorpusCheck(before.total(), before[_unknown_id(contents)], same)
+        text, number = (contents["model"].get(key) for key in ("unk_token", "unk_id"))
+        check = CorpusCheck(before.total(), before[ids_of(contents).get(str(text), -1) if text else number], same)
     id_map = as_json({"format": "whatwhere-id-map", "version": 1, "rows_before": rows, "old_ids": ids})
     saved = sum(copy.checkpoint.entry(name).bytes - part.bytes for name, part in copy.parts.items())
 
@@ -173,11 +173,6 @@ def _encoded(contents: Json, corpus: Sequence[str | Path], old: np.ndarray, step
             counts.update(ids)
             digest.update(np.append(old[np.asarray(ids, np.int64)], -1).tobytes())
     return counts, digest.digest()
-
-
-def _unknown_id(contents: Json) -> Any:
-    model = contents["model"]
-    return ids_of(contents).get(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
 
 
 def _with_required(copy: ChangedCopy, contents: Json | None, requested: set[int], rows: int) -> list[int]:

@@ -152,11 +152,8 @@ def optional_json(path: Path) -> Json:
 
 def tokens_in(folder: Path) -> Callable[[], list[str] | None]:
     """Return a function that reads the tokens by id from the first known file of a tokenizer."""
-    for name, read in _READERS.items():
-        path = folder / name
-        if path.is_file():
-            return lambda read=read, path=path: read(path)  # type: ignore[misc]
-    return lambda: None
+    name = next((name for name in _READERS if (folder / name).is_file()), None)
+    return lambda: None if name is None else _READERS[name](folder / name)
 
 
 def read_tokenizer(path: Path) -> Json:
