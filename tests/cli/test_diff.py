@@ -110,8 +110,16 @@ def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Pa
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
     assert "1 token in A alone: 'w7'." in shown
     assert "1 token in B alone: 'w99'." in shown
+    assert "Neither has a configuration." in shown
     moved = shown[shown.index("Tokens that moved most") :].splitlines()[2:4]
     assert [line.split()[:3] for line in moved] == [["w3", "3", "55"], ["w5", "5", "53"]]
+
+
+def test_small_distances_are_no_zeros(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    other = {word: row + 1e-5 for word, row in rows.items()}
+    shown = whatwhere("diff", vectors(tmp_path / "a.vec", rows), vectors(tmp_path / "b.vec", other)).out
+    assert "e\u22125" in shown
+    assert "0.0000" not in shown
 
 
 def test_another_space_is_rotated_onto_the_first(rows: dict[str, np.ndarray], tmp_path: Path) -> None:

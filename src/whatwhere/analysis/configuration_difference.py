@@ -80,6 +80,8 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
     try:
         one, other = (side.description if isinstance(side, Checkpoint) else side for side in (first, second))
     except (WhatWhereError, NotImplementedError) as problem:
+        if all(isinstance(side, Checkpoint) and side.config is None and not side.metadata for side in (first, second)):
+            raise Absent("neither has a configuration") from None
         if keys is None:
             raise Absent(f"a configuration is not understood: {reason_of(problem)}") from None
         return ConfigurationDifference(keys, not_understood=reason_of(problem))

@@ -152,10 +152,10 @@ def _moved(difference: RowsDifference, title: str) -> Iterator[Part]:
         "cosine": [row.cosine for row in difference.moved_most],
         "norm B / A": [row.norm_ratio for row in difference.moved_most],
     }
-    rows = [
-        [visible_token(row.token), *map(str, row.ids), *(decimals(values[n], 4) for values in exact.values())]
-        for n, row in enumerate(difference.moved_most)
-    ]
+    rows = []
+    for row in difference.moved_most:
+        exactly = number(row.distance), decimals(row.cosine, 4), decimals(row.norm_ratio, 4)
+        rows.append([visible_token(row.token), *map(str, row.ids), *exactly])
     caption = f"{title} (distance in units of the median norm of A)"
     yield Chart(
         kind="bars",

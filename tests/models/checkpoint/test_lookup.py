@@ -127,7 +127,7 @@ def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
     assert (result.ids.tolist(), result.broken.tolist(), result.rows) == ([0, 1, 2, 4, 5, 6, 8, 9], [3, 7], 10)
     assert np.array_equal(result.weight, table[result.ids])
     assert (result.row(4), result.word(3)) == (3, "#4")
-    for row, message in ((3, "not finite"), (10, "10 rows")):
+    for row, message in ((3, "not finite, so it cannot be compared"), (10, "10 rows")):
         with pytest.raises(TokenError, match=message):
             result.row(row)
     np.save(tmp_path / "t.npy", np.arange(6, dtype=np.int8).reshape(3, 2))  # whole numbers are vectors too

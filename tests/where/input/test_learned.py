@@ -25,7 +25,7 @@ def test_a_position_reads_the_row_of_its_offset(offset):
     with pytest.raises(ww.errors.PositionError, match=r"position 10 is beyond this table, which has 10 positions \(0"):
         scheme(ww.positions(11))
     scheme.require_defined(ww.positions(10))
-    with pytest.raises(ww.errors.PositionError, match="position 10 is beyond this table"):
+    with pytest.raises(ww.errors.PositionError, match="whatwhere resize --positions"):
         scheme.require_defined(ww.positions(2, start=9))
 
 

@@ -171,8 +171,8 @@ def _require_rows(index: Tensor, max_length: int) -> None:
     def error(value: int, slot: tuple[int, ...]) -> PositionError:
         return PositionError(
             f"position {value} is beyond this table, which has {max_length} positions (0..{max_length - 1}).\n"
-            "For longer text, choose a scheme without a table: Sinusoidal, Rotary or ALiBi.\n"
-            f"To truncate the text, pass ids[:, :{max_length}]."
+            "For longer text, choose a scheme without a table: Sinusoidal, Rotary or ALiBi; or lengthen that of a "
+            f"checkpoint by whatwhere resize --positions.\nTo truncate the text, pass ids[:, :{max_length}]."
         )
 
     require_range(index, max_length, error)
