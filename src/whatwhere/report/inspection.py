@@ -191,8 +191,7 @@ def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = 
         ],
         table=Table(title, ("axis", *shares), rows, range(len(shares) + 1), bars=bars),
         note=f"The first {len(padded)} axes: the steeper the fall, the fewer directions the rows use.",
-        method="Principal components of the rows less their mean, in float64: each axis has its share of the sum of "
-        "squares.",
+        method="Principal components of the rows less their mean, in float64: each has its share of the squares.",
     )
 
 

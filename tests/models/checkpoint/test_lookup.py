@@ -95,7 +95,7 @@ def test_a_printed_token_can_be_passed_back(tmp_path: Path) -> None:
 
 def test_a_word_of_several_rows_is_not_the_first(tmp_path: Path) -> None:
     (path := tmp_path / "x.txt").write_text("a 1 2\nb 3 4\na 5 6\n")
-    with pytest.raises(TokenError, match=r"'a' is the word of 2 rows: #0, #2.\nPass one of these ids"):
+    with pytest.raises(TokenError, match=r"'a' is the word of 2 rows, first #0, #2.\nPass one of these ids"):
         find_token(Checkpoint.open(path), "a")
 
 

@@ -149,7 +149,9 @@ def adapted(contents: Contents, settings: Json, base: Contents | None = None, ti
     known.require_tables(title)
     table = found.get(tied or "")
     if isinstance(table, Combined) and known.output not in found and not any("tokens_delta" in p for p in table.parts):
-        found[known.output] = _untied(known.output, table)  # PEFT changes trained tokens in both
+        why = f"is tied to {quoted(table.name)} in the base, whose rows compute logits until the adapter is merged"
+        one = Combined(known.output, table.shape, table.dtype, 0, table.file, (), None, why, MERGE, 0)
+        found[known.output] = one  # PEFT changes trained tokens in both
     left = {name: one for name, one in contents.entries.items() if known.module_of(name) is None}
     return replace(
         base,
@@ -240,12 +242,6 @@ def _biases(target: str, own: Sequence[Entry], base: Contents) -> dict[str, Entr
         return {name: replace(own[0], name=name)}
     why = "is changed by an adapter, whose rule for it is not known here"
     return {name: Combined.of(name, stored.shape, stored.dtype, [stored, *own], None, why, MERGE)}
-
-
-def _untied(name: str, table: Entry) -> Entry:
-    """Return the output projection of a base that is tied to a table, which an adapter changes alone."""
-    why = f"is tied to {quoted(table.name)} in the base, whose rows compute logits until the adapter is merged"
-    return Combined(name, table.shape, table.dtype, 0, table.file, (), None, why, MERGE, 0)
 
 
 Change = Callable[[np.ndarray, Chosen], np.ndarray]
@@ -378,7 +374,6 @@ _REFUSED = {
 _CODED = ("int", "uint", "bool", "float8", "float4_", "float6_")
 """How the types of codes begin."""
 _BITS = (2, 3, 4, 5, 6, 8)
-_DEFAULT_BLOCK = (128, 128)
 _QUANT_STATE = "weight.quant_state.bitsandbytes__"
 _MAX_STATE_BYTES = 1 << 14
 
@@ -534,7 +529,7 @@ def _block(module: _Module, scale: Entry) -> tuple[int, int]:
         return max(rows, 1), max(dim, 1)
     if shape in ((rows,), (rows, 1)):
         return 1, max(dim, 1)
-    stated = module.settings.get("weight_block_size") or _DEFAULT_BLOCK
+    stated = module.settings.get("weight_block_size") or (128, 128)
     if _is_pair(stated) and all(stated) and shape == (ceil(rows / stated[0]), ceil(dim / stated[1])):
         return stated[0], stated[1]
     if len(shape) == 2 and shape[0] == rows and shape[1] and dim % shape[1] == 0:

@@ -114,8 +114,7 @@ def _gguf_in(folder: Path) -> list[Path]:
     files = [path for path in files if (part := PART.search(path.name)) is None or int(part[1]) == 1]
     if len(files) > 1:
         raise CheckpointError(
-            f"{folder} holds {len(files)} models: {', '.join(quoted(path.name) for path in files[:5])}.\n"
-            "Pass one of these files."
+            f"{folder} holds {len(files)} models: {', '.join(quoted(path.name) for path in files[:5])}.\nPass one."
         )
     return files
 
@@ -125,7 +124,7 @@ def open_configuration(path: Path) -> Contents:
     config = read_json(path, _MAX_CONFIG_BYTES, TIMES) if (file := File(path)).size <= _MAX_CONFIG_BYTES else {}
     if "model_type" not in config:
         raise file.wrong(*_json_without_tensors(file))
-    return _with_tokenizer("configuration", path.parent, {}, config)
+    return Contents("configuration", {}, tokens_in(path.parent), config, {}, lambda: tokenizer_in(path.parent))
 
 
 def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
@@ -169,7 +168,7 @@ def _open_weights(format: str, weights: list[Path], allow_pickle: bool) -> Conte
     for file in {entry.file for entry in entries.values()}:
         require_up_to_date(file)
     folder = weights[0].parent
-    return _with_tokenizer(format, folder, entries, _config_in(folder), metadata)
+    return Contents(format, entries, tokens_in(folder), _config_in(folder), metadata, lambda: tokenizer_in(folder))
 
 
 def _header(path: Path, format: str, allow_pickle: bool) -> tuple[Mapping[str, Entry], Json]:
@@ -178,12 +177,6 @@ def _header(path: Path, format: str, allow_pickle: bool) -> tuple[Mapping[str, E
     if not allow_pickle:
         raise refuse_pickle(path)
     return load_pickle(File(path)), {}
-
-
-def _with_tokenizer(
-    format: str, folder: Path, entries: Mapping[str, Entry], config: Json | None, metadata: Json | None = None
-) -> Contents:
-    return Contents(format, entries, tokens_in(folder), config, metadata or {}, lambda: tokenizer_in(folder))
 
 
 def _config_in(folder: Path) -> Json | None:

@@ -225,10 +225,8 @@ def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | Non
     if found is None and _PRINTED.search(text):
         same = [n for n, meant in enumerate(texts(words, marked)) if words[n] and _shown(words[n], meant) == text]
     if len(same) > 1:
-        raise TokenError(
-            f"{quoted(text)} is the word of {len(same)} rows: {', '.join(f'#{number}' for number in same[:6])}"
-            f"{', ...' if len(same) > 6 else ''}.\nPass one of these ids."
-        )
+        ids = ", ".join(f"#{number}" for number in same[:6])
+        raise TokenError(f"{quoted(text)} is the word of {len(same)} rows, first {ids}.\nPass one of these ids.")
     return next(iter(same), None)
 
 

@@ -204,8 +204,7 @@ def _width(file: File) -> int:
     numbers = [_parsed(_separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
     if any(values is None for values in numbers):
         raise file.wrong(
-            "its format is not known: it does not begin as a file of tensors does, and its lines are not words, "
-            "each with its numbers",
+            "its format is not known: it does not begin as a file of tensors, and its lines are no words with numbers",
             "Supported are safetensors, GGUF, word2vec, GloVe, fastText .vec, .npy, .npz, projector TSV, and folders.",
         )
     return dim
