@@ -203,6 +203,8 @@ ww.Positions.from_mask(torch.tensor([0.5, 1.0])) -> PositionError: dtype torch.f
 ww.Positions.from_position_ids([1, 2]) -> PositionError: given as list, but must be a tensor of whole numbers
 ww.positions(3)[::-1] -> PositionError: are sliced along tokens
 ww.TokenEmbedding(5, 2, padding_idx=1.5) -> TokenError: padding_idx=1.5 is outside
+ww.TokenEmbedding(5, 2, padding_idx=-6) -> TokenError: padding_idx=-6 is outside
+ww.Where(ww.Rotary(8)).at(torch.tensor(5)) -> ShapeError: have () … for n tokens int(n)
 ww.scheme(3, 8, 2, 4) -> UnknownScheme: takes a name, but got 3
 ww.scheme("rotary", 8, 2, 8, speed=3) -> SettingError: 'rotary' does not take these options: … 'speed'
 ww.scheme("alibi", 10, 3, 4) -> ShapeError: does not divide into num_heads=3

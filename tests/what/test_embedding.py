@@ -113,7 +113,7 @@ def test_it_has_the_arguments_and_attributes_of_an_embedding() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("padding", [None, 2, -1, -7])
 def test_it_computes_what_an_embedding_computes(padding: int | None, dtype: torch.dtype) -> None:
     tables = []
     for kind, how in ((nn.Embedding, {}), (ww.TokenEmbedding, {"init": "torch"})):

@@ -95,7 +95,7 @@ def rows(table: FileTokenEmbedding) -> torch.Tensor:
 @pytest.mark.parametrize("init", ["normal", "fan_in_uniform"])
 def test_created_rows_are_those_of_a_table_in_memory(tmp_path: Path, dtype: torch.dtype, init) -> None:
     FileTokenEmbedding.create(
-        tmp_path / "a.safetensors", V, D, padding_idx=7, init=init, dtype=dtype, generator=generator()
+        tmp_path / "a.safetensors", V, D, padding_idx=7 - V, init=init, dtype=dtype, generator=generator()
     )
     table = in_memory(dtype, init=init, padding_idx=7)
     assert torch.equal(load_file(tmp_path / "a.safetensors")["weight"], table.weight)

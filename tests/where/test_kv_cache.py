@@ -528,7 +528,7 @@ def _refusals() -> dict[str, tuple[type[Exception], str, Callable[[ww.KVCache, R
             rope.at(ww.positions(1, start=13), 14), t.k[:, :, :1], t.v[:, :, :1])),
         "shape": (ShapeError, "v has shape", lambda c, t: c.append(1, t.k[:, :, :1], t.v[:, :, :2])),
         "rows": (ShapeError, "k has shape (2, ", _other_rows),
-        "dtype": (SettingError, "k has dtype torch.bfloat16", lambda c, t: c.append(
+        "dtype": (SettingError, "float32.\nPass k.to(torch.float32)", lambda c, t: c.append(
             1, t.k[:, :, :1].bfloat16(), t.v[:, :, :1])),
         "earlier": (PositionError, "must be later", lambda c, t: c.append(
             ww.positions(1), t.k[:, :, :1], t.v[:, :, :1])),

@@ -44,7 +44,8 @@ def _on_axes(ids: Tensor) -> Tensor:
     if ids.dim() not in (1, 2, 3):
         raise ShapeError(
             "position ids need shape (tokens), (batch, tokens) or (axes, batch, tokens), but these have "
-            f"{tuple(ids.shape)}.\nFor one token pass ids[None]; drop axes of length 1 with ids.squeeze()."
+            f"{tuple(ids.shape)}.\n"
+            "For one token pass ids[None], for n tokens int(n); drop axes of length 1 with ids.squeeze()."
         )
     return ids.reshape((1,) * (3 - ids.dim()) + tuple(ids.shape))
 

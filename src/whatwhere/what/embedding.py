@@ -60,8 +60,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
         embedding_dim: d, features of a row.
-        padding_idx: a token whose row is zero, gets no gradient from lookup or `readout`, and has logit zero; counted
-            from the first row, 0.
+        padding_idx: a token whose row is zero, gets no gradient by lookup or `readout`, and has logit zero; -1: the last.
         max_norm, scale_grad_by_freq, sparse: refused unless None and False, with the reason; norm_type belongs to
             max_norm.
         _weight: values to share instead of sampled ones, padding row included; _freeze: keep them from training. Prefer
@@ -119,12 +118,12 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
             require_choice("TokenEmbedding", "scale", scale, SCALES)
         elif scale is not None:
             require_positive("TokenEmbedding", scale=scale)
-        if padding_idx is not None and not (isinstance(padding_idx, int) and 0 <= padding_idx < num_embeddings):
+        shape = (num_embeddings, embedding_dim)
+        if padding_idx is not None and not (isinstance(padding_idx, int) and -shape[0] <= padding_idx < shape[0]):
             raise TokenError(
                 f"padding_idx={padding_idx} is outside the vocabulary, which has ids 0..{num_embeddings - 1}.\n"
                 "Pass one of these, or None."
             )
-        shape = (num_embeddings, embedding_dim)
         if _weight is not None and _weight.shape != shape:
             raise ShapeError(
                 f"_weight has shape {tuple(_weight.shape)}, but the table {shape}.\n"

@@ -102,11 +102,9 @@ class FileTokenEmbedding(TokenEmbedding):
 
         Raises:
             CheckpointError: If the file exists, or the folder with the state of an earlier one, or cannot be written.
-            SettingError: If `init` or the dtype is unknown.
-            ShapeError: If a size is not a whole number of at least 1.
-            TokenError: If padding_idx is not a row.
+            SettingError, ShapeError, TokenError: As TokenEmbedding; or if the dtype is unknown.
         """
-        TokenEmbedding(num_embeddings, embedding_dim, padding_idx, init=init, device="meta")  # checks all in its words
+        padding_idx = TokenEmbedding(num_embeddings, embedding_dim, padding_idx, init=init, device="meta").padding_idx
         require_choice("FileTokenEmbedding", "dtype", str(dtype), tuple(map(str, _CODES)))
         shape = (num_embeddings, embedding_dim)
         path = Path(path)

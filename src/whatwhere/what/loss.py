@@ -26,8 +26,7 @@ Operands = tuple[Tensor, Tensor, Tensor | None, int, float]
 class Projection(NamedTuple):
     """An output projection and the vectors that it reads; `shards` is the table of which its rows are a part.
 
-    `bias` and `padding_idx` are those of the part, whose first row has the id `first`. Where `computed`, the vectors
-    are the logits already, and the weight has no features.
+    `bias` and `padding_idx` are those of the part, from row `first` on. If `computed`, the vectors are logits already.
     """
 
     hidden: Tensor

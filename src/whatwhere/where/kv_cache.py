@@ -440,7 +440,9 @@ class KVCache:
                     f"batch {rows if new.batch == 1 else new.batch}, and the cache has {tuple(before.shape)}."
                 )
             if x.dtype != before.dtype and (name != "k" or self.keys_dtype is None):
-                raise SettingError(f"{name} has dtype {x.dtype}, but the cache {before.dtype}.\nMake both equal.")
+                raise SettingError(
+                    f"{name} is {x.dtype}, but the cache {before.dtype}.\nPass {name}.to({before.dtype})."
+                )
         if (needed := set(held) - {"lengths"} or self._needed | set(tensors)) != set(tensors):
             raise SettingError(
                 f"the cache needs {', '.join(sorted(needed))} of each token, but got {', '.join(sorted(tensors))}.\n"

@@ -228,10 +228,16 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
     for wrong, error, match in (
         (lambda: resize(nn.Linear(3, 3), 5), SettingError, "Linear has 0 that are known"),
         (lambda: resize(Silent(), 5), SettingError, "Silent has 0 that are known"),
-        (lambda: resize(model, 0), ShapeError, "vocab_size=0"),
+        (lambda: resize(model, 0, head=model.head), ShapeError, "vocab_size=0"),
         (lambda: resize(model, 9, head=nn.Linear(6, 7)), ShapeError, "the output projection"),
-        (lambda: resize(model, 9, optimizer=SGD([model.head.weight])), SettingError, "does not train this table"),
-        (lambda: keep(model, [8]), TokenError, "id 8"),
+        (
+            lambda: resize(model, 9, optimizer=SGD([model.head.weight]), head=model.head),
+            SettingError,
+            "does not train this table",
+        ),
+        (lambda: keep(model, [8], head=model.head), TokenError, "id 8"),
+        (lambda: resize(model, 9), SettingError, r"head has a weight(.|\n)*head=model.head to change both"),
+        (lambda: keep(model, [2, 1]), SettingError, "may be an untied output projection"),
     ):
         with pytest.raises(error, match=match):
             wrong()  # type: ignore[no-untyped-call]
@@ -239,12 +245,15 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
     train(model, optimizer, BATCHES)
     before = model.layer.tokens.weight
     with pytest.raises(SettingError, match="Rprop has state 'prev'"):
-        resize(model, 9, optimizer=optimizer)
+        resize(model, 9, optimizer=optimizer, head=model.head)
     assert model.layer.tokens.weight is before
     kept = ww.RowAdamW(model.layer.tokens)
     with pytest.raises(SettingError, match="Pass it, as optimizer="):
-        resize(model, 9)
+        resize(model, 9, head=model.head)
     kept.release()
+    alone = Model(8)
+    resize(alone, 9, head=alone.layer.tokens)  # the projection is another's
+    assert (alone.layer.tokens.num_embeddings, alone.head.out_features) == (9, 8)
     nn.utils.parametrizations.weight_norm(model.head)
     with pytest.raises(SettingError, match="weight of Parametrized"):
         resize(model, 9, head=model.head)

@@ -40,13 +40,11 @@ def resize(
         vocab_size: the new number of rows.
         optimizer: the one that trains the table, if any; see `rearrange`.
         pieces: new row -> old ids whose mean it is, such as the sub-tokens of a new word.
-        draw, seed: how other new rows are initialized, see Rearrangement. By "noise" and "covariance" they differ and
-            have norms as the others do; by "mean" all are equal and short, as suits padding, and no model can tell such
-            tokens apart before training.
+        draw, seed: how other new rows are initialized, see Rearrangement. By "mean" all are equal, as suits padding.
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
 
     Raises:
-        SettingError: If no table is found, or the optimizer does not train it.
+        SettingError: If no table is found, `head` may be missing, or the optimizer does not train the table.
         ShapeError: If table and output projection have different numbers of rows.
         TokenError: If the padding token would lose its row.
 
