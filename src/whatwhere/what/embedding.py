@@ -60,7 +60,7 @@ class TokenEmbedding(OutputProjection, nn.Embedding):
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
         embedding_dim: d, features of a row.
-        padding_idx: a token whose row is zero, gets no gradient by lookup or `readout`, and has logit zero; -1: the last.
+        padding_idx: a token whose row is zero, gets no gradient by lookup or `readout`, and has logit 0; -1: the last.
         max_norm, scale_grad_by_freq, sparse: refused unless None and False, with the reason; norm_type belongs to
             max_norm.
         _weight: values to share instead of sampled ones, padding row included; _freeze: keep them from training. Prefer
