@@ -54,7 +54,8 @@ def check_where(
         num_heads, head_dim: heads of queries, and their features; None is those of a scheme, or 4 and 16.
         key_heads: heads of keys and values, a divisor of num_heads; None is half of them, or 1.
         relative: whether shifting all positions changes nothing; None does not check it.
-        max_length: how many positions there are, at least 64; None checks positions up to 1,000,000.
+        max_length: how many positions there are, at least 64; None is the `max_length` of the input encoding, as of a
+            table, if it has one, and else checks positions up to 1,000,000.
         compile: whether to check the law `compile`, which takes some seconds.
         device: of all inputs.
 
@@ -73,6 +74,8 @@ def check_where(
     """
     last = harness.last_position("check_where", max_length)
     where = built(build, torch.device(device))
+    if max_length is None and (end := getattr(where.input, "max_length", None)) is not None:
+        last = harness.last_position("check_where", end)
     schemes = [part for part in (where.query_key, where.score, where.sink, where.input) if part is not None]
 
     def size(name: str, given: int | None, default: int) -> int:
