@@ -42,10 +42,13 @@ class WithSettings(nn.Module):
 
 def _require_read(cls: type) -> None:
     """Raise SettingError where a class overrides a method that is final, since attention does not read it."""
+    abstract: set[str] = set()  # of another door before, as of a scheme of two doors
     for base in cls.__mro__[1:]:
+        abstract |= getattr(base, "__abstractmethods__", set())
         for name, member in vars(base).items():
             method = getattr(member, "fget", member)
-            if isinstance(method, FunctionType) and hasattr(method, "__final__") and getattr(cls, name) is not member:
+            final = isinstance(method, FunctionType) and hasattr(method, "__final__") and name not in abstract
+            if final and getattr(cls, name) is not member:
                 raise SettingError(
                     f"{cls.__name__} overrides {name} of {base.__name__}, which attention does not read: nothing would "
                     "change.\nOverride bind. For frequencies of a rotary map pass scaling=, a Scaling of your own; for "
