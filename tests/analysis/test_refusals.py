@@ -62,10 +62,10 @@ overlap(table, table, queries=0) -> SettingError: but needs 2, 1 and 1 or more
 overlap(table[:1], table[:1]) -> SettingError: overlap got 1 rows
 overlap(table, table[:9]) -> ShapeError: as many rows
 make_map(table, "mds") -> SettingError: knows only: pca, tsne, umap
-make_map(eye[:2]) -> ShapeError: rows, all finite, but got the shape
-make_map(table[:15], "tsne") -> ShapeError: rows, all finite, but got the shape
-make_map(table[:, :0]) -> ShapeError: rows, all finite, but got the shape
-make_map(eye[0]) -> ShapeError: rows, all finite, but got the shape
+make_map(eye[:2]) -> ShapeError: finite rows, but got the shape
+make_map(table[:15], "tsne") -> ShapeError: finite rows, but got the shape
+make_map(table[:, :0]) -> ShapeError: finite rows, but got the shape
+make_map(eye[0]) -> ShapeError: finite rows, but got the shape
 make_map(table[:1] + 0 * table) -> SettingError: all rows of the table are equal
 make_map(broken) -> SettingError: not finite
 make_map(np.tile(broken, (5, 1)), "tsne") -> SettingError: not finite
