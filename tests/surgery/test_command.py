@@ -69,7 +69,10 @@ def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None
         (("resize", tmp_path / "broken.safetensors", out, "--vocab-size", "40"), "its header claims"),
         (("resize", folder, out, "--positions", "8", "--rule", "quintic"), "knows only: linear, cubic"),
         (("resize", folder, out, "--add-token", "x"), "tokenizer.json: the tokenizers library cannot read it"),
-        (("trim", folder, out, "--keep-ids", tmp_path / "ids"), "tokenizer.json: the tokenizers library cannot read it"),
+        (
+            ("trim", folder, out, "--keep-ids", tmp_path / "ids"),
+            "tokenizer.json: the tokenizers library cannot read it",
+        ),
         (("convert", folder, out, "--tokenizer", folder), "tokenizer.json: the tokenizers library cannot read it"),
         (("trim", folder, out, "--keep-ids", tmp_path / "none"), "cannot be read"),
         (("trim", folder, out, "--keep-ids", folder / "config.json"), "more than whole numbers"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from whatwhere.analysis.checkpoint_difference import difference
@@ -122,6 +122,26 @@ def test_added_tokens_are_written_for_older_tokenizers_too(save: Save, tmp_path:
     resize_checkpoint(folder, tmp_path / "out", add_tokens=["new"])
     assert json_of(tmp_path / "out", "added_tokens.json") == {"w34": 34, "new": 35}
     assert (tmp_path / "out" / "vocab.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text"),
+    [
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), "a<tool>b"),
+        (normalizers.Lowercase(), "a<TOOL>b"),
+    ],
+)
+def test_an_added_token_is_found_inside_a_word(
+    save: Save, tmp_path: Path, normalizer: normalizers.Normalizer, text: str
+) -> None:
+    """Llama 2's normalizer puts "▁" before a text, and before an added token that it normalizes."""
+    folder, _ = save("llama")
+    made = Tokenizer(models.WordLevel({"[UNK]": 0, "▁a": 1, "b": 2, "a": 3}, unk_token="[UNK]"))
+    made.normalizer = normalizer
+    made.save(str(folder / "tokenizer.json"))
+    (number,) = resize_checkpoint(folder, tmp_path / "out", add_tokens=["<tool>"]).measured.new_ids
+    reader = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"))
+    assert reader.encode(text).count(number) == 1
 
 
 @pytest.mark.parametrize(("model_type", "key", "offset"), [("gpt2", "n_positions", 0), ("roberta", None, 2)])

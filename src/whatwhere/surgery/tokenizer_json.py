@@ -29,7 +29,11 @@ def ids_of(contents: Json) -> dict[str, int]:
 
 
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
-    """Add tokens, matched anywhere in normalized text as by transformers, and return their ids."""
+    """Add tokens, matched in normalized text as by transformers, and return their ids.
+
+    Where the normalizer changes a token so that it is not found inside a word, as Llama 2's, which puts "▁" before it,
+    that token is matched in the text as it is written.
+    """
     known, before, times = ids_of(contents), built(contents), Counter(texts)
     for text in texts:
         why = "is empty" if not text else _why_not_new(before, text, known)
@@ -42,6 +46,8 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     ids = list(range(first, first + len(texts)))
     new = [{"id": number, "content": text, **flags} for number, text in zip(ids, texts, strict=True)]
     changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
+    for token, encoded in zip(new, ids_of_each(built(changed), [f"a{text}a" for text in texts]), strict=True):
+        token["normalized"] = token["id"] in encoded
     for number, text, encoded in zip(ids, texts, ids_of_each(built(changed), texts), strict=True):
         if encoded != [number]:
             raise TokenError(
