@@ -224,6 +224,7 @@ DAMAGED: list[tuple[str, str, Callable[[Path], object], dict[str, Any]]] = [
     ("llama", "non-finite-rows", change_table(lambda t: t[HEAD][5, :1].fill_(torch.inf)), {"table": HEAD, "ids": [5]}),
     ("llama", "near-zero-rows", change_table(lambda t: t[TOKENS][7:9].zero_()), {"ids": [7, 8]}),
     ("llama", "near-zero-rows", change_table(lambda t: t[TOKENS][7].mul_(1e-4)), {"ids": [7]}),
+    ("llama", "duplicate-rows", change_table(lambda t: t[TOKENS][7].copy_(t[TOKENS][21])), {"ids": [7, 21]}),
     ("llama", "near-zero-rows", change_table(lambda t: t[HEAD][6].zero_()), {"table": HEAD, "ids": [6]}),
     ("gpt2", "non-finite-rows", change_table(lambda t: t["transformer.wpe.weight"][2].fill_(torch.nan)), {"ids": [2]}),
     ("llama", "tied-tables", change_table(lambda t: t.update({HEAD: t[TOKENS].clone()})), {"stored": EQUAL}),

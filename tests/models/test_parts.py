@@ -1,15 +1,20 @@
 """Configurations made of other configurations; encoders with windows on both sides; a table or rotary positions."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import CONFIG_MAPPING
+from safetensors.numpy import save_file
+from transformers import CONFIG_MAPPING, EncoderDecoderModel, MarianMTModel
 
 import whatwhere as ww
+from whatwhere.analysis.walkthrough import walk_model
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 from whatwhere.models.probe.tiny import tiny_model
+from whatwhere.records import Missing
 
 from .tiny import config_of, model_of
 
@@ -116,3 +121,84 @@ def test_pairs_read_the_coordinate_that_theirs_do(model_type: str) -> None:
     ours = here.query_key(unit, unit)[0][0, 0, :, : scheme.rotary_dim]
     torch.testing.assert_close(ours[:, first], theirs[0][0][:, first].float(), rtol=0, atol=2e-6)
     torch.testing.assert_close(ours[:, second], theirs[1][0][:, first].float(), rtol=0, atol=2e-6)
+
+
+# Files that hold several models
+
+
+def test_of_an_encoder_and_a_decoder_the_tables_of_one_are_read(tmp_path: Path) -> None:
+    """Of BERT and GPT-2: the encoder reads a text; the decoder is read where it is named."""
+    encoder = CONFIG_MAPPING["bert"](**{**BERT, "vocab_size": 40, "max_position_embeddings": 24}, eos_token_id=3)
+    tokens = {"vocab_size": 55, "bos_token_id": 1, "eos_token_id": 2}
+    decoder = CONFIG_MAPPING["gpt2"](**tokens, n_positions=16, n_embd=64, n_layer=1, n_head=4)
+    config = CONFIG_MAPPING["encoder-decoder"](encoder=encoder.to_dict(), decoder=decoder.to_dict())
+    model = EncoderDecoderModel(config)
+    model.save_pretrained(tmp_path)
+    read = ww.Checkpoint.open(tmp_path)
+    parts = {"encoder": model.encoder.embeddings, "decoder": model.decoder.transformer}
+    for opened in (read, ww.Checkpoint.open(tmp_path, part="decoder"), read.model("decoder")):
+        own = parts[opened.description.part or ""]
+        words = own.word_embeddings if opened is read else own.wte
+        positions = own.position_embeddings if opened is read else own.wpe
+        assert np.array_equal(opened.array(opened.token_table), words.weight.detach())
+        assert np.array_equal(opened.array(opened.position_table), positions.weight.detach())
+        assert (opened.description.vocab_size, opened.description.max_length) == (
+            len(words.weight),
+            len(positions.weight),
+        )
+    checked = ww.check(tmp_path)
+    assert not checked.failed()
+    assert "decoder.transformer.wte.weight (--run decoder)" in str(ww.inspect(tmp_path, ["tables"]).tables)
+    variance = ww.inspect(tmp_path, ["variance"]).variance
+    assert getattr(variance, "norm", None) == "embeddings.LayerNorm.weight"
+
+
+def test_a_text_of_two_vocabularies_is_that_of_the_encoder(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 37, "decoder_vocab_size": 21, "d_model": 64, "scale_embedding": True}
+    config = config_of("marian", **sizes, share_encoder_decoder_embeddings=False, tie_word_embeddings=False)
+    model = MarianMTModel(config)
+    model.save_pretrained(tmp_path)
+    ids = torch.tensor([3, 36, 5])
+    walked = walk_model(tmp_path, ids=ids.tolist())
+    torch.testing.assert_close(walked.rows, model.model.encoder.embed_tokens(ids).detach() * 8)
+    assert [ww.read(tmp_path, part=part).description.vocab_size for part in (None, "decoder")] == [37, 21]
+    assert not ww.check(tmp_path).failed()
+    decoder = ww.Checkpoint.open(tmp_path, part="decoder")
+    assert (decoder.token_table, decoder.words) == ("model.decoder.embed_tokens.weight", None)
+
+
+def test_a_table_is_not_compared_with_the_configuration_of_another_model(tmp_path: Path) -> None:
+    """MusicGen's configuration is read for its codes, and its text has the token table of T5."""
+    codec = {"num_filters": 4, "hidden_size": 8, "codebook_size": 32, "codebook_dim": 8, "upsampling_ratios": [2]}
+    text = CONFIG_MAPPING["t5"](vocab_size=44, d_model=64, d_kv=16, d_ff=96, num_layers=1, num_heads=4)
+    music = CONFIG_MAPPING["musicgen_decoder"](vocab_size=32, hidden_size=64, num_hidden_layers=1, ffn_dim=96)
+    config = CONFIG_MAPPING["musicgen"](
+        text_encoder=text.to_dict(), decoder=music.to_dict(), audio_encoder={"model_type": "encodec", **codec}
+    )
+    table = np.random.default_rng(0).standard_normal((44, 64)).astype(np.float32)
+    save_file({"text_encoder.shared.weight": table}, tmp_path / "model.safetensors")
+    config.save_pretrained(tmp_path)
+    checked = ww.check(tmp_path)
+    assert (checked.findings, checked.unchecked["sizes"]) == (
+        [], "the configuration that is read is not of the model whose token table is text_encoder.shared.weight"
+    )  # fmt: skip
+    assert isinstance(ww.inspect(tmp_path, ["variance"]).variance, Missing)
+    walked = walk_model(tmp_path, ids=[7])
+    assert np.array_equal(walked.vectors[0], table[7])
+
+
+def test_rows_of_models_without_attention_and_with_a_projection(tmp_path: Path) -> None:
+    ids = torch.tensor([3, 36])
+    mamba = model_of(config_of("mamba"))
+    mamba.save_pretrained(tmp_path / "mamba")
+    walked = walk_model(tmp_path / "mamba", ids=ids.tolist())
+    torch.testing.assert_close(walked.vectors, mamba.get_input_embeddings()(ids).detach())
+    assert "in their order" in walked.notes[0]
+    assert "in their order" in str(ww.inspect(tmp_path / "mamba", ["positions"]).positions)
+    opt = model_of(config_of("opt", word_embed_proj_dim=32))
+    opt.save_pretrained(tmp_path / "opt")
+    decoder = opt.model.decoder
+    walked = walk_model(tmp_path / "opt", ids=ids.tolist())
+    expected = decoder.project_in(decoder.embed_tokens(ids)).detach()
+    torch.testing.assert_close(walked.rows, expected)
+    torch.testing.assert_close(walked.vectors, expected + decoder.embed_positions.weight[2:4].detach())

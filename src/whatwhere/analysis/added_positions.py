@@ -154,14 +154,10 @@ def positions(subject: Subject) -> PositionTable:
     name = subject.checkpoint.position_table
     return PositionTable(
         **vars(trained) | {"by_distance": trained.by_distance[:_MAX_DISTANCES]},
-        learned=name is not None and not are_sinusoids(table),
-        tensor=name,
-        positions=len(table),
-        offset=subject.checkpoint.position_offset,
-        examined=min(len(table), _MAX_POSITIONS),
-        dim=table.shape[1],
+        learned=name is not None and not are_sinusoids(table), tensor=name, positions=len(table),
+        offset=subject.checkpoint.position_offset, examined=min(len(table), _MAX_POSITIONS), dim=table.shape[1],
         median_norm=float(np.median(trained.norms)),
-    )
+    )  # fmt: skip
 
 
 def adds_none(subject: Subject) -> bool:
@@ -178,6 +174,7 @@ def instead_of_positions(subject: Subject, reason: str) -> str:
     """Return why there is no position embedding, and what encodes positions instead."""
     if not adds_none(subject):
         return reason
+    order = "every position is treated alike"
     if subject.checkpoint.format == "run":
         where = subject.run[0].where
         names = {type(scheme).__name__ for scheme in (where.query_key, where.score, where.window) if scheme is not None}
@@ -185,10 +182,13 @@ def instead_of_positions(subject: Subject, reason: str) -> str:
         description = subject.description
         names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
         names |= {type(window).__name__ for window in description.windows if window is not None}
+        order = next(
+            (note for note in description.notes if "have no attention" in note or "no layer has" in note), order
+        )
         curves = [curve for curve in description.temperatures if curve is not None]
         names |= {"QueryTemperature" if curve.is_curve else curve.class_name for curve in curves}
     if not names:
-        return "this model has no positional encoding: every position is treated alike"
+        return f"this model has no positional encoding: {order}"
     *others, last = sorted(names)
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{reason}: positions enter its attention, by {listed}"
@@ -309,13 +309,9 @@ def variance(subject: Subject) -> InputVariance:
         table, added, scale=factor or 1.0, gain=gain, shift=shift, added=first_type, seed=subject.seed
     )
     return InputVariance(
-        **vars(split),
-        norm=norm,
-        scale=factor or 1.0,
-        scale_known=factor is not None,
-        tokens=min(_SAMPLE, len(table)),
+        **vars(split), norm=norm, scale=factor or 1.0, scale_known=factor is not None, tokens=min(_SAMPLE, len(table)),
         positions=min(_SAMPLE, len(added)),
-    )
+    )  # fmt: skip
 
 
 def _first_norm(

@@ -61,11 +61,9 @@ def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0
     relative = logs - logs.max(axis=1, keepdims=True)
     weights = np.exp(relative)
     return EffectiveRange(
-        _last_fall(relative, share),
-        _last_fall(relative, 0.5),
-        logs.argmax(axis=1).astype(np.int64),
+        _last_fall(relative, share), _last_fall(relative, 0.5), logs.argmax(axis=1).astype(np.int64),
         (weights * np.arange(logs.shape[1])).sum(axis=1) / weights.sum(axis=1),
-    )
+    )  # fmt: skip
 
 
 def _last_fall(relative: np.ndarray, share: float) -> Int64[np.ndarray, " heads"]:
@@ -191,15 +189,10 @@ def _curves(scheme: Any, examined: int) -> BiasCurves:
     distances = np.unique(np.minimum(drawn, examined - 1))
     slopes = scheme.slopes if isinstance(scheme, ALiBi) else None
     return BiasCurves(
-        heads=len(bias),
-        examined=examined,
-        endless=endless,
-        past=past,
-        future=None if future is None else effective_range(future),
-        distances=distances,
-        curves=bias[:, distances],
+        heads=len(bias), examined=examined, endless=endless, past=past,
+        future=None if future is None else effective_range(future), distances=distances, curves=bias[:, distances],
         slopes=None if slopes is None else slopes.double().numpy(),
-    )
+    )  # fmt: skip
 
 
 def _biases(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads distances"]:

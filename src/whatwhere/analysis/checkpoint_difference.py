@@ -293,12 +293,9 @@ class _Matched:
         order = np.argsort(shared.kept, kind="stable")[:_LEAST_KEPT]
         least = [(self.name(row), kept) for row, kept in zip(shared.rows[order], shared.kept[order], strict=True)]
         return NeighborsDifference(
-            k=shared.k,
-            queries=len(shared.rows),
-            kept=float(shared.kept.mean()),
-            chance=shared.k / (len(self.x) - 1),
+            k=shared.k, queries=len(shared.rows), kept=float(shared.kept.mean()), chance=shared.k / (len(self.x) - 1),
             least_kept=[KeptNeighbors(name, float(kept)) for name, kept in least if kept < 1],
-        )
+        )  # fmt: skip
 
 
 def _summary(values: Float[np.ndarray, " values"]) -> Summary:
@@ -319,17 +316,14 @@ def _tokens(
     matched = _Matched(one, other, alignment, f"no token is in both: they were matched by {matched_by}")
     progress("comparing rows")
     return TokensDifference(
-        matched_by=matched_by,
-        tables=(_described(one), _described(other)),
-        shared=len(alignment.first),
+        matched_by=matched_by, tables=(_described(one), _described(other)), shared=len(alignment.first),
         removed_count=len(alignment.removed),
-        removed=[one.readable(row) for row in alignment.removed[:LISTED].tolist()],
-        new_count=len(alignment.new),
+        removed=[one.readable(row) for row in alignment.removed[:LISTED].tolist()], new_count=len(alignment.new),
         new=[other.readable(row) for row in alignment.new[:LISTED].tolist()],
         rows=_tried(lambda: matched.rows(matched.moved, most)),
         rotated=_tried(lambda: matched.rotated(most, seed, progress)),
         neighbors=_tried(lambda: matched.neighbors(k, queries, seed, progress)),
-    )
+    )  # fmt: skip
 
 
 def _positions(first: Checkpoint, second: Checkpoint, most: int, progress: Progress) -> PositionsDifference:
@@ -345,13 +339,9 @@ def _positions(first: Checkpoint, second: Checkpoint, most: int, progress: Progr
     matched = _Matched(tables[0], tables[1], alignment, "no position is in both")
     matched.name = lambda row: f"position {matched.ids[row, 0] - offsets[0]}"
     return PositionsDifference(
-        tables=(_described(tables[0]), _described(tables[1])),
-        offsets=offsets,
-        shared=len(alignment.first),
-        removed=len(alignment.removed),
-        new=len(alignment.new),
-        rows=_tried(lambda: matched.rows(matched.moved, most)),
-    )
+        tables=(_described(tables[0]), _described(tables[1])), offsets=offsets, shared=len(alignment.first),
+        removed=len(alignment.removed), new=len(alignment.new), rows=_tried(lambda: matched.rows(matched.moved, most)),
+    )  # fmt: skip
 
 
 def _aligned(one: Table, other: Table) -> tuple[str, Alignment]:

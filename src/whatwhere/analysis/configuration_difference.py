@@ -100,11 +100,9 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
     if keys is None and one.temperatures != other.temperatures:
         facts.append(ChangedValue("temperatures", _value(one.temperatures), _value(other.temperatures)))
     return ConfigurationDifference(
-        keys=keys or [],
-        facts=[fact for fact in facts if fact not in (keys or ())],
-        query_key=_layers(one.query_key, other.query_key, length),
-        score=_layers(one.score, other.score, length),
-    )
+        keys=keys or [], facts=[fact for fact in facts if fact not in (keys or ())],
+        query_key=_layers(one.query_key, other.query_key, length), score=_layers(one.score, other.score, length),
+    )  # fmt: skip
 
 
 def _layers(first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]", length: int) -> list[LayerDifference]:
@@ -171,16 +169,11 @@ def _rotary(first: "Plan | None", second: "Plan | None", length: int) -> RotaryD
     # Where frequencies follow the length, each distance is compared in a text that is just long enough for it.
     cosine = [float(rotary_agreement(_frequencies(one, d + 1), _frequencies(other, d + 1), [d])[0]) for d in distances]
     return RotaryDifference(
-        pairs=len(a),
-        differing=int((np.abs(b - a) > _TOLERANCE * np.maximum(a, b)).sum()),
-        length=length,
-        frequencies=(a, b),
-        ratio=np.divide(b, a, out=np.full(len(a), np.nan), where=a > 0),
-        magnitudes=(float(one.magnitude), float(other.magnitude)),
-        interleaved=(one.interleaved, other.interleaved),
-        distances=distances,
-        cosine=cosine,
-    )
+        pairs=len(a), differing=int((np.abs(b - a) > _TOLERANCE * np.maximum(a, b)).sum()), length=length,
+        frequencies=(a, b), ratio=np.divide(b, a, out=np.full(len(a), np.nan), where=a > 0),
+        magnitudes=(float(one.magnitude), float(other.magnitude)), interleaved=(one.interleaved, other.interleaved),
+        distances=distances, cosine=cosine,
+    )  # fmt: skip
 
 
 def _frequencies(scheme: Any, length: int) -> Float[np.ndarray, " pairs"]:

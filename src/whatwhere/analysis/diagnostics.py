@@ -94,21 +94,12 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
     rest = np.setdiff1d(rest, low)
     distances = _distances(table, rest, valid)
     return Diagnostics(
-        norms,
-        reference_rows,
-        proximity,
-        cosine,
-        threshold,
-        suspected[np.argsort(-proximity[suspected], kind="stable")],
-        distances,
-        low,
-        high,
-        rest[far_below(distances[rest])],
-        np.flatnonzero(norms == 0),
-        np.flatnonzero(~finite),
+        norms, reference_rows, proximity, cosine, threshold,
+        suspected[np.argsort(-proximity[suspected], kind="stable")], distances, low, high,
+        rest[far_below(distances[rest])], np.flatnonzero(norms == 0), np.flatnonzero(~finite),
         _duplicates(table, valid),
         np.arange(tokens, len(table)) if tokens is not None and tokens < len(table) else np.arange(0),
-    )
+    )  # fmt: skip
 
 
 def _require_table(table: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Bool
 
 from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.inspection import opened
-from whatwhere.analysis.subject import Absent, Progress, Subject, reason_of, tried
+from whatwhere.analysis.subject import OF_ANOTHER, Absent, Progress, Subject, reason_of, tried
 from whatwhere.analysis.token_table import rows_and_tokens
 from whatwhere.errors import SettingError, ShapeError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
@@ -28,7 +28,8 @@ Severity = Literal["error", "warning", "note"]
 RULES: Mapping[str, Severity] = {
     **dict.fromkeys(("table-rows", "wrong-shape", "special-ids", "non-finite-rows"), "error"),
     **dict.fromkeys(("configuration", "small-factor", "length-factor", "original-length", "dynamic-length"), "warning"),
-    **dict.fromkeys(("scaled-below-original", "tied-tables", "tokens-without-row", "near-zero-rows"), "warning"),
+    **dict.fromkeys(("scaled-below-original", "tied-tables", "tokens-without-row"), "warning"),
+    **dict.fromkeys(("near-zero-rows", "duplicate-rows"), "warning"),
     **dict.fromkeys(("static-scaling", "cached-keys", "padded-rows", "quantized-table"), "note"),
 }
 """Each rule, and how severe what it finds is: a note is a fact that a user of the model has to know, and no fault."""
@@ -185,6 +186,7 @@ def _sizes(subject: Subject) -> Iterator[ModelFinding]:
     tokens, positions = checkpoint.token_table, checkpoint.position_table
     if checkpoint.format == "gguf" or checkpoint.names.guessed or (tokens is None and positions is None):
         return
+    _require_described(checkpoint)
     needed, plan = {tokens: subject.description.vocab_size}, subject.description.input
     if plan is not None and plan.scheme == "learned":
         needed[positions] = plan.settings["max_length"] + plan.settings["offset"]
@@ -213,8 +215,16 @@ def _rows_of(subject: Subject) -> int:
     return subject.shape[0]
 
 
+def _require_described(checkpoint: Checkpoint) -> None:
+    """Raise Absent where the configuration is not that of the model whose token table is read."""
+    if not checkpoint.describes_table:
+        raise Absent(OF_ANOTHER.format(checkpoint.token_table))
+
+
 def _special_ids(subject: Subject) -> Iterator[ModelFinding]:
-    rows, checkpoint = _rows_of(subject), subject.checkpoint
+    checkpoint = subject.checkpoint
+    _require_described(checkpoint)
+    rows = max([_rows_of(subject), *(checkpoint.entry(other).shape[0] for other in checkpoint.names.others)])
     path = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     configs: dict[str, Json] = {"config.json": checkpoint.config or {}}
     if checkpoint.format == "gguf":
@@ -245,6 +255,9 @@ def _rows(subject: Subject) -> Iterator[ModelFinding]:
     for name in (None if checkpoint.tied else checkpoint.output_projection, checkpoint.position_table):
         if name is not None and isinstance(rows := tried(subject.optional, name, also=WhatWhereError), np.ndarray):
             norms[name] = row_norms(rows)
+    equal = [group for group in (np.array(ids) for ids in subject.diagnostics.duplicates) if not spared[group].all()]
+    if len(ids := np.sort(np.concatenate([*equal, np.empty(0, int)]))):
+        yield _found("duplicate-rows", table=checkpoint.token_table, count=len(ids), ids=ids[:_LISTED].tolist())
     for name, found in norms.items():
         finite = np.isfinite(found)
         usable = found[finite & (found > 0)]

@@ -121,15 +121,11 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     ).clip(min=0)
     ratios = variances / total if total else np.zeros_like(variances)
     return Spectrum(
-        ratios[:_AXES],
-        total**2 / squared if squared else 0.0,
+        ratios[:_AXES], total**2 / squared if squared else 0.0,
         None if wide or not total else int(np.searchsorted(np.cumsum(ratios), 0.9 - 1e-12) + 1),
         float(((units.sum(axis=0) ** 2).sum() - (norms > 0).sum()) / (n * (n - 1))),
-        float(np.linalg.norm(mean) / norms.mean()) if norms.any() else 0.0,
-        n,
-        rows.shape[1],
-        sampled,
-    )
+        float(np.linalg.norm(mean) / norms.mean()) if norms.any() else 0.0, n, rows.shape[1], sampled,
+    )  # fmt: skip
 
 
 def leading_eigenvectors(

@@ -70,15 +70,9 @@ def rotary_spectrum(
     # 1e-6 more: factor and length often cancel up to rounding.
     unseen = partial & (rotations_claimed > rotations_trained * (1 + 1e-6))
     return RotarySpectrum(
-        _divided(2 * np.pi, now),
-        _divided(2 * np.pi, plain),
-        _divided(plain, now),
-        rotations_trained,
-        rotations_claimed,
-        partial,
-        unseen,
-        now == 0,
-    )
+        _divided(2 * np.pi, now), _divided(2 * np.pi, plain), _divided(plain, now), rotations_trained,
+        rotations_claimed, partial, unseen, now == 0,
+    )  # fmt: skip
 
 
 def rotary_agreement(
@@ -250,20 +244,12 @@ def _examined(plan: "Plan", layers: list[int], subject: Subject) -> tuple[Rotary
     frequencies = used.detach().abs().numpy()  # those of nanochat are negative
     distances = _distances(claimed)
     group = RotaryLayers(
-        **vars(rotary_spectrum(frequencies, unscaled, trained, claimed)),
-        layers=layers,
-        scheme=plan.class_name,
-        theta=float(scheme.theta),
-        head_dim=scheme.head_dim,
-        rotary_dim=scheme.rotary_dim,
-        interleaved=scheme.interleaved,
-        scaling=None if scheme.scaling is None else repr(scheme.scaling),
-        magnitude=float(scheme.magnitude),
-        trained=trained,
-        claimed=claimed,
-        lengths=lengths,
+        **vars(rotary_spectrum(frequencies, unscaled, trained, claimed)), layers=layers, scheme=plan.class_name,
+        theta=float(scheme.theta), head_dim=scheme.head_dim, rotary_dim=scheme.rotary_dim,
+        interleaved=scheme.interleaved, scaling=None if scheme.scaling is None else repr(scheme.scaling),
+        magnitude=float(scheme.magnitude), trained=trained, claimed=claimed, lengths=lengths,
         effect=Agreement(distances, rotary_agreement(frequencies, unscaled, distances)),
-    )
+    )  # fmt: skip
     return group, frequencies
 
 

@@ -14,6 +14,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
 from whatwhere.models.checkpoint.lookup import BEFORE, read_rows
+from whatwhere.models.checkpoint.names import is_encoder
 from whatwhere.models.model_text import Marking, marking, scripts, token_types
 from whatwhere.records import Missing
 
@@ -32,6 +33,7 @@ EXAMPLES, EXAMPLES_ON_PAGE = 100, 5000
 LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
+OF_ANOTHER = "the configuration that is read is not of the model whose token table is {}"
 NONE_ADDED = "this model adds no position embedding to its token embeddings"
 _SHOWN = "for its angles: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
 
@@ -161,6 +163,8 @@ class Subject:
         if name is not None:
             self.progress(f"reading {name}")
             return self._read(name)[self.offset :]
+        if not self.checkpoint.describes_table:
+            raise Absent(OF_ANOTHER.format(self.checkpoint.token_table))
         scheme: Any
         if self.checkpoint.format == "run":
             loaded, length = self.run
@@ -198,9 +202,10 @@ class Subject:
         return self.checkpoint.position_offset or 0
 
     def optional(self, end: str) -> Float[np.ndarray, "*shape"] | None:
-        """Return the first tensor of this name, or whose name ends with a dot and it; None where there is none."""
+        """Return the first tensor of this name, or whose name ends with a dot and it; None where the model has none."""
         names = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
-        first = min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name)), default=None)
+        names = [name for name in names if name == end or self.checkpoint.names.is_of_model(name)]
+        first = min(names, key=lambda name: (is_encoder(name), len(name)), default=None)
         return None if first is None else self._read(first)
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:

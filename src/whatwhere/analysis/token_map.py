@@ -155,14 +155,9 @@ def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
         warnings.simplefilter("ignore")
         affinities = Uniform(knn_index=PrecomputedNeighbors(near, np.ones(near.shape)), symmetrize="mean")
         embedding = TSNEEmbedding(
-            _start(table, seed),
-            affinities,
-            n_jobs=_jobs(len(table)),
-            random_state=seed,
-            negative_gradient_method="fft",
-            ints_in_interval=_INTERVAL,
-            callbacks_every_iters=_EVERY,
-        )
+            _start(table, seed), affinities, n_jobs=_jobs(len(table)), random_state=seed,
+            negative_gradient_method="fft", ints_in_interval=_INTERVAL, callbacks_every_iters=_EVERY,
+        )  # fmt: skip
         for begin, end, exaggeration in ((0, _EXAGGERATED, 12), (_EXAGGERATED, _STEPS, None)):
 
             def step(done: int, error: float, coordinates: object, begin: int = begin) -> None:
@@ -255,13 +250,10 @@ def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]
     nearest = np.where(pairs, cosines, -np.inf).argmax(axis=1)
     comparable = (same & pairs).any(axis=1)
     return GroupNeighbors(
-        nearest=nearest,
-        cosines=cosines[np.arange(len(rows)), nearest],
-        stay=int((numbers[nearest] == numbers)[comparable].sum()),
-        compared=int(comparable.sum()),
-        within=_range(cosines[same & pairs]),
-        between=_range(cosines[~same]),
-    )
+        nearest=nearest, cosines=cosines[np.arange(len(rows)), nearest],
+        stay=int((numbers[nearest] == numbers)[comparable].sum()), compared=int(comparable.sum()),
+        within=_range(cosines[same & pairs]), between=_range(cosines[~same]),
+    )  # fmt: skip
 
 
 def parse_groups(text: str) -> dict[str, list[str]]:

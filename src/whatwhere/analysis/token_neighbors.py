@@ -183,12 +183,10 @@ def answered_analogy(
 ) -> AnalogyAnswers:
     """Return the answers of an analogy of three rows, by a search in their table."""
     return AnalogyAnswers(
-        **_searched(checkpoint, table, search.centered),
-        rule=rule,
-        question=_named(table, rows),
+        **_searched(checkpoint, table, search.centered), rule=rule, question=_named(table, rows),
         without_inputs=_found(table, answers(search, rows, k, rule)),
         with_inputs=_found(table, answers(search, rows, k, rule, inputs=True)),
-    )
+    )  # fmt: skip
 
 
 def token_similarity(
@@ -254,14 +252,10 @@ def _terms(words: Sequence[str]) -> tuple[str, str, str]:
 def _searched(checkpoint: Checkpoint, table: Table, centered: bool) -> dict[str, Any]:
     """Return the fields of `SearchedTable`."""
     return {
-        "path": str(checkpoint.path),
-        "table": table.name,
-        "rows": table.rows,
-        "dim": table.weight.shape[1],
-        "dtype": table.dtype,
-        "not_finite": named_rows(table.words, table.broken.tolist(), table.marking),
+        "path": str(checkpoint.path), "table": table.name, "rows": table.rows, "dim": table.weight.shape[1],
+        "dtype": table.dtype, "not_finite": named_rows(table.words, table.broken.tolist(), table.marking),
         "centered": centered,
-    }
+    }  # fmt: skip
 
 
 def _found(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:

@@ -118,14 +118,13 @@ def sizes(subject: Subject) -> Sizes:
         return _configured(subject)
     found = checkpoint.names
     names = {
-        "token table": checkpoint.token_table,
-        "output projection": checkpoint.output_projection,
-        "position table": checkpoint.position_table,
-        "encoder positions": found.encoder_positions,
+        "token table": checkpoint.token_table, "output projection": checkpoint.output_projection,
+        "position table": checkpoint.position_table, "encoder positions": found.encoder_positions,
         "token types": checkpoint.segment_table,
-    }
+    }  # fmt: skip
     if checkpoint.position_table == found.encoder_positions:  # the encoder is read
         names["decoder positions"] = found.position_table if names.pop("encoder positions") else None
+    names |= {f"other token table{f' {n}' if n else ''}": other for n, other in enumerate(found.others)}
     entries = {name: entry for name, entry in checkpoint.tensors.items() if not _is_constant(entry)}
     groups = {part: [entries[name]] for part, name in names.items() if name in entries}
     groups[OTHER] = [entry for name, entry in entries.items() if name not in names.values()]
@@ -150,19 +149,13 @@ def sizes(subject: Subject) -> Sizes:
     table = entries.get(str(checkpoint.token_table))
     model_type = (checkpoint.config or {}).get("model_type")
     return Sizes(
-        parameters=total,
-        bytes=stored or None,
-        tensors=len(entries),
-        parts=parts,
-        dim=table.shape[1] if table else None,
-        **rows_and_tokens(subject, table.shape[0] if table else None),
-        guessed=checkpoint.names.guessed,
-        tied=checkpoint.tied,
+        parameters=total, bytes=stored or None, tensors=len(entries), parts=parts,
+        dim=table.shape[1] if table else None, **rows_and_tokens(subject, table.shape[0] if table else None),
+        guessed=checkpoint.names.guessed, tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
-        initial_scale=_initial(subject) if table else None,
-        change=_changed(subject),
+        initial_scale=_initial(subject) if table else None, change=_changed(subject),
         contradicts_tie=checkpoint.contradicts_tie,
-    )
+    )  # fmt: skip
 
 
 def norms(subject: Subject) -> Norms:
@@ -173,14 +166,11 @@ def norms(subject: Subject) -> Norms:
     counts, edges = np.histogram(finite, _BINS)
     percentiles = np.percentile(finite, _PERCENTILES).tolist()
     return Norms(
-        rows=len(subject.norms),
-        finite=len(finite),
-        mean=float(finite.mean()),
-        percentiles=dict(zip(map(str, _PERCENTILES), percentiles, strict=True)),
-        histogram=Histogram(edges, counts),
+        rows=len(subject.norms), finite=len(finite), mean=float(finite.mean()),
+        percentiles=dict(zip(map(str, _PERCENTILES), percentiles, strict=True)), histogram=Histogram(edges, counts),
         by_type=tried(lambda: _grouped(subject.norms, subject.token_types)),
         by_script=tried(lambda: _grouped(subject.norms, subject.scripts)),
-    )
+    )  # fmt: skip
 
 
 def token_spectrum(subject: Subject) -> Spectrum:
@@ -195,11 +185,9 @@ def _configured(subject: Subject) -> Sizes:
     description, config = subject.description, subject.checkpoint.config or {}
     counted, dim, dtype = parameters(config), description.token_dim, config.get("torch_dtype", config.get("dtype"))
     named = {
-        "token table": counted.tokens,
-        "output projection": counted.output_projection,
-        "position table": counted.positions,
-        "token types": counted.segments,
-    }
+        "token table": counted.tokens, "output projection": counted.output_projection,
+        "position table": counted.positions, "token types": counted.segments,
+    }  # fmt: skip
     parts = [
         _part(part, None, (n // dim, dim), dtype if isinstance(dtype, str) else "", (n, counted.total), (0, 0))
         for part, n in named.items()
@@ -226,11 +214,9 @@ def rows_and_tokens(subject: Subject, rows: int | None) -> dict[str, Any]:
     if words is not None and rows is not None:
         ids = [n for n in range(rows, len(words)) if words[n]]
     return {
-        "rows": rows,
-        "tokens": None if words is None else len(words),
-        "without_row": None if ids is None else len(ids),
+        "rows": rows, "tokens": None if words is None else len(words), "without_row": None if ids is None else len(ids),
         "first_without_row": named_rows(words or [], ids[:_NAMED]) if ids else [],
-    }
+    }  # fmt: skip
 
 
 def _is_constant(entry: Entry) -> bool:

@@ -101,14 +101,9 @@ def ngram_occupancy(
         joint.append(JointOccupancy(n, len(own), len(rows), confused, expected_sharing(len(rows), product)))
     ordered = tuple(hashes[at] for at in range(len(embedding.hashes)))
     return NGramOccupancy(
-        documents=count,
-        tokens=len(ngrams),
-        left_out=cut,
-        rows=sum(each.rows for each in ordered),
-        occupied=sum(each.occupied for each in ordered),
-        hashes=ordered,
-        joint=tuple(joint),
-    )
+        documents=count, tokens=len(ngrams), left_out=cut, rows=sum(each.rows for each in ordered),
+        occupied=sum(each.occupied for each in ordered), hashes=ordered, joint=tuple(joint),
+    )  # fmt: skip
 
 
 def expected_occupied(ngrams: int, rows: int | float) -> float:
@@ -133,15 +128,10 @@ def _numbered(columns: Sequence[Int64[np.ndarray, " many"]]) -> Int64[np.ndarray
 def _of_hash(n: int, size: int, rows: Int64[np.ndarray, " different"]) -> HashOccupancy:
     _, counts = np.unique(rows, return_counts=True)
     return HashOccupancy(
-        n=n,
-        rows=size,
-        ngrams=len(rows),
-        occupied=len(counts),
-        expected_occupied=expected_occupied(len(rows), size),
-        sharing=int(counts[counts > 1].sum()),
-        expected_sharing=expected_sharing(len(rows), size),
+        n=n, rows=size, ngrams=len(rows), occupied=len(counts), expected_occupied=expected_occupied(len(rows), size),
+        sharing=int(counts[counts > 1].sum()), expected_sharing=expected_sharing(len(rows), size),
         fullest=int(counts.max()),
-    )
+    )  # fmt: skip
 
 
 SAMPLED_ROWS = 4096
@@ -184,7 +174,9 @@ def token_tables(subject: Subject) -> SiblingTables:
     """Return the tables beside the token table, and what the subject's texts read of those of hashed n-grams."""
     found = subject.checkpoint.token_tables
     if not found:
-        raise Absent("token ids select rows of no other table than the token table")
+        names, why = subject.checkpoint.names, "token ids select rows of no other table than the token table"
+        listed = f"{', '.join(names.others)} (--run {' or '.join(names.models[1:])})"
+        raise Absent(f"{why}; of other models in the file there are {listed}" if names.others else why)
     return SiblingTables([_examined(subject, table) for table in found])
 
 
@@ -207,13 +199,9 @@ def _examined(subject: Subject, table: TokenTable) -> SiblingTable:
     else:
         norms = [_norms(sampled[:, at * width : (at + 1) * width], at) for at in range(columns)]
     return SiblingTable(
-        table=table,
-        num_layers=columns,
-        factors=factors,
-        sampled=0 if isinstance(sampled, Missing) else len(sampled),
-        norms=norms,
-        occupancy=tried(_occupancy, subject, table, also=WhatWhereError) if read else None,
-    )
+        table=table, num_layers=columns, factors=factors, sampled=0 if isinstance(sampled, Missing) else len(sampled),
+        norms=norms, occupancy=tried(_occupancy, subject, table, also=WhatWhereError) if read else None,
+    )  # fmt: skip
 
 
 def _width(subject: Subject, table: TokenTable) -> int | None:

@@ -12,12 +12,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from whatwhere.analysis.position_similarity import fingerprint
+from whatwhere.analysis.subject import OF_ANOTHER
 from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
-from whatwhere.errors import SettingError, ShapeError, TextError, TokenError
+from whatwhere.errors import SettingError, ShapeError, TextError, TokenError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import table_name, word_of
-from whatwhere.models.load_where import TOKENS, LoadedWhere, chosen_run, default_heads, load_where
+from whatwhere.models.load_where import TOKENS, LoadedWhere, chosen_run, default_heads, load_where, of_run
 from whatwhere.models.model_text import (
     encode_text,
     looks_up,
@@ -132,15 +133,12 @@ def follow(
     with torch.no_grad():
         index = torch.tensor(rows)
         return Walkthrough(
-            ids=list(ids),
-            rows=embedding(index),
+            ids=list(ids), rows=embedding(index),
             position_rows=None if where.input is None else where.input(here.queries)[0],
             vectors=here.embed(embedding, index[None])[0],
             angles=angles(torch.arange(len(rows)), frequencies) if isinstance(frequencies, Tensor) else None,
-            bias=None if bias is None else bias.values,
-            factor=embedding.factor or 1.0,
-            **stated,
-        )
+            bias=None if bias is None else bias.values, factor=embedding.factor or 1.0, **stated,
+        )  # fmt: skip
 
 
 def _require_one(function: str, text: str | None, ids: Sequence[int] | None) -> None:
@@ -189,26 +187,22 @@ def walk_model(
     """
     checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
     _require_one("walk_model", text, ids)
+    if not checkpoint.runs:
+        checkpoint, run = of_run(checkpoint, run), None
     name = chosen_run(checkpoint, run)
     tensor = table_name(checkpoint, "input") if name is None else name + TOKENS
     numbers, tokens, tokenizer = _read(checkpoint, text, ids)
-    where, notes = _positions(checkpoint, name, tensor, scheme, len(numbers), seed)
     factor = 1.0 if name is not None else token_factor(checkpoint)
+    table = token_rows(checkpoint, tensor, numbers, factor or 1.0)
+    where, notes = _positions(checkpoint, name, table.weight.shape[1], scheme, len(numbers), seed)
+    if table.weight.shape[1] != checkpoint.entry(tensor).shape[1]:
+        notes.append("the rows are those of the table multiplied by its projection")
     if factor is None and checkpoint.config is not None:
         notes.append("the factor of the token embeddings is not known, and taken as 1")
-    table = token_rows(checkpoint, tensor, numbers, factor or 1.0)
     return follow(
-        table,
-        where.where,
-        range(len(numbers)),
-        numbers,
-        tokens=tokens,
-        scheme=where.title,
-        tokenizer=tokenizer,
-        table=tensor,
-        notes=tuple(notes),
-        texts=None if tokens is None else shown_texts(tokens, checkpoint.words or ()),
-    )
+        table, where.where, range(len(numbers)), numbers, tokens=tokens, scheme=where.title, tokenizer=tokenizer,
+        table=tensor, notes=tuple(notes), texts=None if tokens is None else shown_texts(tokens, checkpoint.words or ()),
+    )  # fmt: skip
 
 
 def _read(
@@ -232,10 +226,9 @@ def _read(
 
 
 def _positions(
-    checkpoint: Checkpoint, run: str | None, tensor: str, scheme: str | None, length: int, seed: int
+    checkpoint: Checkpoint, run: str | None, dim: int, scheme: str | None, length: int, seed: int
 ) -> tuple[LoadedWhere, list[str]]:
     """Return the positional encoding, and sentences on what it is not."""
-    dim = checkpoint.entry(tensor).shape[1]
     heads = default_heads(checkpoint, dim)
     if scheme is not None:
         scheme = canonical_name(scheme)
@@ -243,6 +236,9 @@ def _positions(
         learned = any(True for _ in where.parameters())
         notes = [f"the parameters of {scheme} are random, seed {seed}"] if learned else []
         return LoadedWhere(scheme, where, dim, heads, dim // heads), notes
+    absent = [] if run is not None else _without_positions(checkpoint)
+    if absent:
+        return LoadedWhere("not known", Where(), dim, heads, dim // heads), absent
     try:
         loaded = load_where(checkpoint, run)
     except SettingError as problem:
@@ -250,6 +246,16 @@ def _positions(
             raise
         return LoadedWhere("not known", Where(), dim, heads, dim // heads), [" ".join(str(problem).splitlines()[:1])]
     return loaded, list(loaded.notes)
+
+
+def _without_positions(checkpoint: Checkpoint) -> list[str]:
+    """Return why none are added or read: the configuration is of another model, or no layer has attention."""
+    if not checkpoint.describes_table:
+        return [OF_ANOTHER.format(checkpoint.token_table)]
+    try:
+        return [] if checkpoint.description.heads else [*checkpoint.description.notes]
+    except WhatWhereError:  # which is said where positions are loaded
+        return []
 
 
 # Attention scores

@@ -103,7 +103,7 @@ Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), change
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
-Run = Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")]
+Run = Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0; or one model of a file.")]
 Base = Annotated[
     Path | None,
     typer.Option(

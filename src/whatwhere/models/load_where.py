@@ -76,7 +76,7 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
 
     Args:
         source: a checkpoint, or the path of one.
-        run: name of a run of a comparison, such as "rotary-0" for rotary with seed 0; None for a model.
+        run: name of a run of a comparison, such as "rotary-0" for rotary with seed 0, or a prefix in `names.models`.
 
     Returns:
         The encoding, with the sizes of the layer.
@@ -99,6 +99,8 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
         Where(query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))
     """
     checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
+    if not checkpoint.runs:
+        checkpoint, run = of_run(checkpoint, run), None
     if run is not None and (name := chosen_run(checkpoint, run)) is not None:
         return _of_run(checkpoint, name)
     try:
@@ -186,7 +188,9 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
 
 
 def of_run(checkpoint: Checkpoint, run: str | None) -> Checkpoint:
-    """Return the model of the run of a comparison that was named, or of its only one; any other checkpoint as it is."""
+    """Return the run of a comparison, or the model of several in a file, that is named; any other as it is."""
+    if checkpoint.names.models:
+        return checkpoint.model(run)
     name = chosen_run(checkpoint, run)
     return checkpoint if name is None else checkpoint.run(name)
 
@@ -269,14 +273,11 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     if description.layers > 1 and plans[layer] != (None, None):
         notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
     return LoadedWhere(
-        f"the model's own ({description.model_type})",
-        where,
-        description.token_dim if encoding is None else encoding.dim,
-        description.heads[layer].num_heads,
+        f"the model's own ({description.model_type})", where,
+        description.token_dim if encoding is None else encoding.dim, description.heads[layer].num_heads,
         description.heads[layer].head_dim if where.query_key is None else where.query_key.head_dim,
-        description.max_length if description.input is not None else None,
-        (*notes, *missing, *absent),
-    )
+        description.max_length if description.input is not None else None, (*notes, *missing, *absent),
+    )  # fmt: skip
 
 
 def _of_layer(

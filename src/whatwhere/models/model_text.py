@@ -209,6 +209,8 @@ def token_factor(checkpoint: Checkpoint) -> float | None:
         scale = checkpoint.description.embedding_scale
     except WhatWhereError:  # no configuration, or one that is not understood
         return None
+    if not checkpoint.describes_table:
+        return None
     if scale is None or table is None:
         return 1.0
     dim = checkpoint.entry(table).shape[1]
@@ -224,16 +226,19 @@ def token_factor(checkpoint: Checkpoint) -> float | None:
 
 
 def token_rows(checkpoint: Checkpoint, tensor: str, ids: Sequence[int], factor: float) -> "TokenEmbedding":
-    """Read the rows of some tokens, as a table that multiplies them as the model does."""
+    """Read the rows of some tokens, as a table that multiplies them as the model does, and projected as in OPT 350M."""
     import torch
 
     from whatwhere.what.embedding import TokenEmbedding
 
-    rows, dim = checkpoint.entry(tensor).shape
+    rows = checkpoint.entry(tensor).shape[0]
     if (largest := max(ids)) >= rows:
         raise TokenError(f"id {largest} lies outside the table, which has {rows:,} rows (0..{rows - 1:,}).")
     weight = np.asarray(checkpoint.array(tensor, rows=list(ids)), np.float32)
-    table = TokenEmbedding(len(weight), dim, scale=factor, device="meta")
+    for each in checkpoint.token_tables:
+        if each.name == tensor and each.kind == "factorized" and not each.between and "bias" not in each.others:
+            weight = weight @ np.asarray(checkpoint.array(each.others["projection"]), np.float32).T
+    table = TokenEmbedding(len(weight), weight.shape[1], scale=factor, device="meta")
     table.weight = torch.nn.Parameter(torch.from_numpy(weight.copy()), requires_grad=False)
     return table
 

@@ -172,14 +172,9 @@ def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> PerLayerEmbedding:
     settings = _settings(checkpoint, "rms_norm_eps")
     gemma3n = any(str(part.get("model_type")).startswith("gemma3n") for part in nested_configs(checkpoint.config or {}))
     module = PerLayerEmbedding(
-        table.rows,
-        table.features // size[0],
-        size[0],
-        columns,
-        eps=settings.number("rms_norm_eps"),
-        outside=0 if gemma3n else None,
-        device="meta",
-    )
+        table.rows, table.features // size[0], size[0], columns, eps=settings.number("rms_norm_eps"),
+        outside=0 if gemma3n else None, device="meta",
+    )  # fmt: skip
     _fill(module.tokens, "weight", _rows(checkpoint, table))
     _fill(module.projection, "weight", checkpoint.tensor(projection))
     _fill(module, "norm", checkpoint.tensor(norm))

@@ -41,6 +41,7 @@ WORDS: Mapping[str, str] = {
     "them: whatwhere repair.",
     "near-zero-rows": "{table} has rows of zeros or below a hundredth of the median norm {median}: {count}, {ids}. "
     "The model hardly knows these tokens: whatwhere repair, or whatwhere trim.",
+    "duplicate-rows": "{table} has equal rows, which no layer tells apart: {count}, {ids}. All: whatwhere inspect.",
     "quantized-table": "{table} is stored as {type}, {bits} bits a number, so its rows are rounded. Measure what that "
     "costs: whatwhere diff with the original.",
 }

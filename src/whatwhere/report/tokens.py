@@ -109,7 +109,7 @@ def _without_sum(steps: "Walkthrough") -> str:
     names = [part.strip() for part in steps.scheme.split("+")]
     if all(name in catalogue and catalogue[name].door is None for name in names):
         return " Without a positional encoding, only the causal mask depends on the order of the tokens."
-    if steps.angles is None and steps.bias is None:
+    if steps.angles is None and steps.bias is None and steps.scheme != "not known":
         return " The scheme acts in the attention, by queries and keys, which a text alone does not have."
     return ""
 

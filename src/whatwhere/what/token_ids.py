@@ -205,6 +205,12 @@ _HASHED = re.compile(
 """Names of tables that a hash of token ids selects: all that models/checkpoint/names finds, and others."""
 
 
+def has_two_vocabularies(config: Mapping[str, Any]) -> bool:
+    """Return whether a model has a vocabulary for its encoder and another for its decoder."""
+    own = config.get("share_encoder_decoder_embeddings") is False
+    return own or config.get("model_type") in ("encoder-decoder", "fsmt")
+
+
 def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bool) -> str | None:
     """Return why a vocabulary, or the ids in it (`renumbering`), cannot be changed, and the way out; None if it can."""
     model_type = str(config.get("model_type"))
@@ -214,7 +220,7 @@ def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bo
             f"{hashed} is looked up by a hash of token ids: with other ids, or another vocab_size, the model would "
             "read other rows.\nSuch a vocabulary cannot be changed."
         )
-    if config.get("share_encoder_decoder_embeddings") is False or model_type in ("encoder-decoder", "fsmt"):
+    if has_two_vocabularies(config):
         return (
             f"this {model_type} has a vocabulary for its encoder and another for its decoder, so that an id does not "
             "say which token is meant.\nModels with one vocabulary can be changed."

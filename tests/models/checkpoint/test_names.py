@@ -5,6 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from whatwhere.analysis.inspection import inspect
+from whatwhere.analysis.lint import check
+from whatwhere.analysis.token_neighbors import neighbors
+from whatwhere.analysis.token_table import Sizes
+from whatwhere.analysis.walkthrough import walk_model
+from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.names import find_names
 
@@ -46,6 +52,59 @@ def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int, outpu
     found = find_names(dict.fromkeys(names, (9, 4)))
     expected = (names[table], None if output is None else names[output], False)
     assert (found.token_table, found.output_projection, found.guessed) == expected
+
+
+SEVERAL = (
+    "encoder.embeddings.word_embeddings.weight", "encoder.embeddings.position_embeddings.weight",
+    "decoder.transformer.wte.weight", "decoder.transformer.wpe.weight", "decoder.lm_head.weight",
+)  # fmt: skip
+TWO_READERS = (
+    "embedders.0.text_model.embeddings.token_embedding.weight",
+    "embedders.0.text_model.embeddings.position_embedding.weight",
+    "embedders.1.model.token_embedding.weight", "embedders.1.model.positional_embedding",
+)  # fmt: skip
+OMNI = "talker.model.embed_tokens.weight", "thinker.model.embed_tokens.weight", "thinker.lm_head.weight"
+
+
+@pytest.mark.parametrize(
+    ("names", "module", "expected", "models"),
+    [
+        (SEVERAL, "", (SEVERAL[2], SEVERAL[4], SEVERAL[3]), ("decoder", "encoder")),
+        (SEVERAL, "encoder", (SEVERAL[0], None, SEVERAL[1]), ("encoder", "decoder")),
+        (TWO_READERS, "", (TWO_READERS[2], None, TWO_READERS[3]), ("embedders.1", "embedders.0")),
+        (OMNI, "thinker", (OMNI[1], OMNI[2], None), ("thinker", "talker")),
+        (("model.embed_tokens.weight", "model.layers.9.embed_tokens.weight"), "", (None,) * 3, ()),
+    ],
+)
+def test_all_tables_are_those_of_one_model(
+    names: tuple[str, ...], module: str, expected: tuple[str | None, ...], models: tuple[str, ...]
+) -> None:
+    found = find_names(dict.fromkeys(names, (9, 4)), module=module)
+    if models:
+        assert (found.token_table, found.output_projection, found.position_table) == expected
+    assert (found.models, found.undecided) == (models, False)
+
+
+@pytest.mark.parametrize("wrapper", ["", "module."])
+def test_of_models_that_only_one_module_tells_apart_none_is_taken_silently(wrapper: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    own, average = rng.standard_normal((2, 9, 4))
+    tensors = {"ema.embed_tokens.weight": average, f"model.{wrapper}embed_tokens.weight": own}
+    file = write_folder(tmp_path, {**tensors, f"model.{wrapper}lm_head.weight": own})
+    for read in (inspect, check, lambda path: neighbors(path, "#3")):
+        with pytest.raises(SettingError, match=r"has 2 models, .*: ema, model\.\nName one, as in --run ema"):
+            read(file)
+    with pytest.raises(SettingError, match="has 2 models"):
+        walk_model(file, ids=[3])
+    with pytest.raises(SettingError, match="has 2 models"):
+        Checkpoint.open(file).model("optimizer")
+    assert Checkpoint.open(file).model("model").tied is True
+    assert Checkpoint.open(file).model("ema").tied is None
+    np.testing.assert_allclose(walk_model(file, ids=[3], run="ema").rows[0], average[3], rtol=1e-6)
+    np.testing.assert_allclose(walk_model(file, ids=[3], run="model").rows[0], own[3], rtol=1e-6)
+    sizes = inspect(file, ["sizes"], run="ema").sizes
+    assert isinstance(sizes, Sizes)
+    assert [part.tensor for part in sizes.parts if part.tensor] == ["ema.embed_tokens.weight"]
 
 
 def test_of_several_runs_all_tables_are_those_of_one() -> None:

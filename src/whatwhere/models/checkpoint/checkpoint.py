@@ -33,8 +33,9 @@ from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, find_token_tables, has_head, stated_tie
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.configuration.model_types import learned_offset, nested_text
+from whatwhere.models.configuration.model_types import learned_offset, module_of, nested_text
 from whatwhere.models.configuration.read import from_huggingface
+from whatwhere.what.token_ids import has_two_vocabularies
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ class Checkpoint:
         tensors: name -> Entry(name, shape, dtype, bytes, file); one that is stored in parts has one entry.
         adapter: "an adapter of" and the name of its base, for an adapter of PEFT; "" for a model.
         base: the folder of the base on which an adapter is read; None where that is not known.
+        module: of several in the files the one that is read, such as "thinker" or "decoder"; "" for all.
         builds: to be set for a comparison of schemes of your own, which files do not run: their functions, by name.
 
     Examples:
@@ -95,7 +97,12 @@ class Checkpoint:
         self.adapter = contents.adapter
         self.base: Path | None = None
         self.builds: Mapping[str, Build] = {}
-        self._contents, self._part, self._like = contents, part, like
+        two = has_two_vocabularies(contents.config or {})
+        if two and part == "decoder":
+            why = "the tokenizer of this folder is of the encoder's vocabulary"
+            contents = replace(contents, words=lambda: None, tokenizer=lambda: why)
+        self._contents, self._part, self._like = contents, part or ("encoder" if two else None), like
+        self.module = module_of(self.config or {}, self._part) or (self._part if two and self._part else "")
 
     @classmethod
     def open(
@@ -115,7 +122,8 @@ class Checkpoint:
                 is a folder here, in the cache of Hugging Face, or beside it; "" opens the adapter alone.
             allow_pickle: read pickles too, by torch.load(weights_only=True, mmap=True). Pass True only if you trust the
                 author.
-            part, like: of the `description`, as in `from_huggingface`.
+            part, like: of the `description`, as in `from_huggingface`; of a model of two vocabularies None is the
+                encoder, whose tokenizer and token table read a text.
 
         Returns:
             The checkpoint; no tensor has been read.
@@ -186,6 +194,24 @@ class Checkpoint:
         checkpoint = Checkpoint(self.path / name, contents)
         checkpoint.builds = self.builds
         return checkpoint
+
+    def model(self, prefix: str | None) -> "Checkpoint":
+        """Return the model whose names begin with one of `names.models`; None is the whole, or the one that is meant.
+
+        Raises:
+            SettingError: If there is no such model, or names do not show which one is meant.
+        """
+        known = self.names.models
+        if prefix not in known and (prefix is not None or self.names.undecided):
+            raise SettingError(
+                f"{self.path} has {len(known)} models, each with tables of its own: {', '.join(known[:8])}.\n"
+                f"Name one, as in --run {known[0]}, or run={known[0]!r} in Python; or a table by its full name."
+            )
+        if prefix is None:
+            return self
+        entries = {name: entry for name, entry in self.tensors.items() if name.startswith(f"{prefix}.")}
+        part = last if self._part and (last := prefix.rpartition(".")[2]) in ("encoder", "decoder") else self._part
+        return Checkpoint(self.path, replace(self._contents, entries=entries), part=part, like=self._like)
 
     def array(self, name: str | None, rows: Rows = None) -> np.ndarray:
         """Read a tensor, or some of its rows, as a NumPy array.
@@ -284,7 +310,7 @@ class Checkpoint:
         """The names of the tables of the input layer, and whether that of the token table is a guess."""
         shapes = {name: entry.shape for name, entry in self.tensors.items() if len(entry.shape) == 2}
         table = self._contents.token_table
-        names = find_names(shapes, None, table)
+        names = find_names(shapes, None, table, self.module)
         if names.token_table is not None and not names.guessed:
             return names
         if self.adapter:  # of whose changes none is a table
@@ -334,6 +360,8 @@ class Checkpoint:
             return self._equal(table, output)
         if self.format == "gguf":
             return True
+        if not (self.describes_table and self.names.has_output):
+            return None
         config = self.config or {}
         stated = has_head(config) if (stated := stated_tie(config)) is None else stated
         return None if self._tied_by_configuration is False else stated or None
@@ -357,12 +385,24 @@ class Checkpoint:
     @cached_property
     def _tied_by_configuration(self) -> bool | None:
         """Whether the configuration or its type ties the tables, if its code can; None if unknown, and in GGUF."""
-        if self.config is None or self.format == "gguf":
+        if self.config is None or self.format == "gguf" or not (self.describes_table and self.names.has_output):
             return None
         try:
             return self.description.tied
         except WhatWhereError:  # a model type that is not known or not supported
             return stated_tie(self.config)
+
+    @cached_property
+    def describes_table(self) -> bool:
+        """Whether the configuration that is read is of the model that has the token table, not of another beside it."""
+        if self.token_table is None or self.module:
+            return self.token_table is None or f".{self.module}." in f".{self.token_table}"
+        rows, dim = self.entry(self.token_table).shape
+        parts = [part for part in (self.config or {}).values() if isinstance(part, Mapping)]
+        own = [part.get("hidden_size", part.get("d_model")) for part in parts if part.get("vocab_size") == rows]
+        with suppress(WhatWhereError):  # a model type that is not known or not supported
+            return dim not in own or self.description.vocab_size == rows
+        return True
 
     @cached_property
     def position_offset(self) -> int | None:
@@ -374,7 +414,8 @@ class Checkpoint:
             return 0
         if self.config is None or self.format == "gguf":  # whose converter removes these rows
             return None if self.config is None or "model_type" not in self.config else 0
-        return learned_offset(self.config)
+        own = self.config.get(self.module)
+        return learned_offset(own if isinstance(own, Mapping) else self.config)
 
     def wheres(self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None) -> "list[Where]":
         """Build one Where for each layer from the configuration, as `description.wheres` does; learned tables are new.

@@ -136,7 +136,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
             f"{checkpoint.path} has {len(names)} runs, each with tables of its own.\nPass the file of one, as in "
             f"models/{names[0]}.safetensors, or the name of a table: {quoted(f'{names[0]}/{TABLE}')}."
         )
-    table = checkpoint.token_table
+    table = checkpoint.model(None).token_table if which in TABLES else None
     if which == "input":
         if table is None:
             tables = [name for name, entry in checkpoint.tensors.items() if len(entry.shape) == 2]

@@ -9,12 +9,12 @@ from typing import Literal
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.configuration.model_types import nested_text
 
-TOKENS = (
+_CERTAIN = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight",
     "tok_embeddings.weight", "token_embd.weight", "token_embedding.weight", "tokens_embed.weight",
-    "word_embedding.weight", "tokens.weight", "transformer.w.weight", "embed_tokens", "embeddings.weight",
-    "embedding.weight", "embeddings", "vectors",
+    "word_embedding.weight", "tokens.weight", "transformer.w.weight",
 )  # fmt: skip
+TOKENS = (*_CERTAIN, "embed_tokens", "embeddings.weight", "embedding.weight", "embeddings", "vectors")
 """Suffixes of token tables, the most certain first: T5 and BART have `shared` and copies of it."""
 
 POSITIONS = (
@@ -53,38 +53,87 @@ class Names:
     segment_table: str | None = None
     encoder_positions: str | None = None  # the position table of the encoder, where the other is the decoder's
     guessed: bool = False  # the token table was identified by its number of rows rather than its name
+    others: tuple[str, ...] = ()  # token tables of other models in the file
+    models: tuple[str, ...] = ()  # prefixes of the names of these models; the first is that of the token table
+    has_output: bool = True  # whether logits are of its vocabulary, not of that of a decoder beside it
+    undecided: bool = False  # whether no name shows which of these models is meant, and the first was taken
+
+    def is_of_model(self, name: str) -> bool:
+        """Return whether a tensor is of the model of the token table, or of several."""
+        return not name.startswith(tuple(f"{prefix}." for prefix in self.models[1:]))
 
 
 def find_names(
-    shapes: Mapping[str, Sequence[int]], num_tokens: int | None = None, token_table: str | None = None
+    shapes: Mapping[str, Sequence[int]], num_tokens: int | None = None, token_table: str | None = None, module: str = ""
 ) -> Names:
-    """Find the tables of the input layer by their names, given the shape of each tensor.
+    """Find the tables of the input layer of one model by their names, given the shape of each tensor.
 
     If no name is known, the token table is the matrix with as many rows as there are tokens, or the fewest more:
-    vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one. Where
+    vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one. Of
+    several models the one in `module` is taken, else a decoder, else the least nested, and no table of another. Where
     the format determines the table, as "run/name" in results of several runs, the others are those of the same run.
     """
     tables = {name: tuple(shape) for name, shape in shapes.items() if len(shape) == 2}
-    tokens = token_table or _by_suffix(tables, TOKENS)
+    known = sorted(_by_suffix(tables, _CERTAIN), key=is_encoder) or _by_suffix(tables, TOKENS)
+    tokens = token_table or next(iter([name for name in known if is_inside(name, module)] or known), None)
     guessed = tokens is None
     if tokens is None:
         tokens = _by_rows(tables, num_tokens)
     if tokens is None:
-        return Names(None, None, _by_suffix(tables, POSITIONS), _by_suffix(tables, SEGMENTS))
-    # If a file holds several models, the tables of one model have the same prefix.
+        return Names(None, None, _first(tables, POSITIONS), _first(tables, SEGMENTS))
     prefix = token_table[: token_table.rfind("/") + 1] if token_table else ""
+    # A table below the same module, as in the encoder of T5 or a layer for drafting, is a copy.
+    of_others = tuple(name for name in known if not prefix and _around(name)[: len(_around(tokens))] != _around(tokens))
+    models = (_prefix(each, (tokens, *of_others)) for each in (tokens, *of_others)) if of_others else ()
+    undecided = any(_are_alike(name, tokens) for name in of_others if is_inside(name, module))
+    found = Names(tokens, guessed=guessed, others=of_others, models=tuple(dict.fromkeys(models)), undecided=undecided)
     others = {name: shape for name, shape in tables.items() if name != tokens and name.startswith(prefix)}
-    rows = tables[tokens][0]
+    others = {name: shape for name, shape in others.items() if found.is_of_model(name)}
+    rows, has_output = tables[tokens][0], not is_encoder(tokens) or all(map(is_encoder, of_others))
     same_rows = {name: shape for name, shape in others.items() if shape[0] == rows}
-    output = _by_suffix(same_rows, OUTPUT_PROJECTIONS)
+    output = _first(same_rows, OUTPUT_PROJECTIONS)
     output = output or next((name for name in WHOLE_OUTPUT_PROJECTIONS if name in same_rows), None)
     # Tokens that are read and never written, as Mllama's pictures, have no row of the output projection.
     fewer = {name: shape for name, shape in others.items() if 0 < rows - shape[0] <= _MAX_PADDING}
-    output = output or _by_suffix(fewer, OUTPUT_PROJECTIONS[:1])
-    positions = _by_suffix(others, POSITIONS)
+    output = output or _first(fewer, OUTPUT_PROJECTIONS[:1])
+    positions = _first(others, POSITIONS)
     encoder = (positions or "").replace("decoder", "encoder")
-    of_encoder = encoder if encoder != positions and encoder in others else None
-    return Names(tokens, output, positions, _by_suffix(others, SEGMENTS), of_encoder, guessed)
+    return replace(
+        found, output_projection=output if has_output else None, position_table=positions, has_output=has_output,
+        segment_table=_first(others, SEGMENTS),
+        encoder_positions=encoder if encoder != positions and encoder in tables else None,
+    )  # fmt: skip
+
+
+def is_inside(name: str, module: str) -> bool:
+    """Return whether a tensor is in a module, such as `thinker`; each is in ""."""
+    return not module or f".{module}." in f".{name}"
+
+
+def is_encoder(name: str) -> bool:
+    """Return whether a tensor is of an encoder, by its name."""
+    return "decoder" not in name and "encoder" in name
+
+
+def _around(table: str) -> list[str]:
+    return table.removesuffix(".weight").split(".")[:-1]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the number of modules that the names of two tables begin with in common."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(_around(one), _around(other), strict=False)))
+
+
+def _prefix(name: str, tables: Sequence[str]) -> str:
+    """Return the modules that a table's model begins with, and no model of another table."""
+    return ".".join(_around(name)[: max(_shared(name, other) for other in tables if other != name) + 1])
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Return whether names differ by one module alone, as those of `ema` and `model`, and wrappers of parallel code."""
+    n, wrappers = _shared(one, other) + 1, ("module", "_orig_mod")
+    ends = ([part for part in name.split(".")[n:] if part not in wrappers] for name in (one, other))
+    return next(ends) == next(ends) and is_encoder(one) == is_encoder(other) and "mtp" not in one
 
 
 def is_other_modality(name: str) -> bool:
@@ -112,14 +161,18 @@ def has_head(config: Mapping[str, object]) -> bool:
     return any(name.endswith(_WITH_HEAD) for name in names)
 
 
-def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> str | None:
-    """Return the name with the first suffix that occurs; of several that of the decoder, then the least nested."""
-    for suffix in suffixes:
-        names = [name for name in tables if name == suffix or name.endswith((f".{suffix}", f"/{suffix}"))]
-        names = [name for name in names if not is_other_modality(name)]
-        if names:
-            return min(names, key=lambda name: ("decoder" not in name and "encoder" in name, name.count(".")))
-    return None
+def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> list[str]:
+    """Return the names with a suffix: by the order of these, then those of a decoder, then the least nested."""
+    found = {}
+    for name in (name for name in tables if not is_other_modality(name)):
+        ends = (n for n, suffix in enumerate(suffixes) if f".{name}".replace("/", ".").endswith(f".{suffix}"))
+        if (end := next(ends, None)) is not None:
+            found[name] = end, is_encoder(name), name.count(".")
+    return sorted(found, key=lambda name: found[name])
+
+
+def _first(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> str | None:
+    return next(iter(_by_suffix(tables, suffixes)), None)
 
 
 def _by_rows(tables: Mapping[str, Sequence[int]], num_tokens: int | None) -> str | None:
@@ -212,19 +265,12 @@ def is_per_layer(name: str) -> bool:
 def _table(kind: Kind, form: str, parts: list[Entry], others: Mapping[str, str], between: str = "") -> TokenTable:
     layer = _LAYER.search(parts[0].name)
     return TokenTable(
-        name=parts[0].name,
-        kind=kind,
-        form=form,
-        tensors=tuple(entry.name for entry in parts),
-        others=others,
-        rows=sum(entry.shape[0] for entry in parts),
-        features=parts[0].shape[1],
-        parameters=sum(entry.shape[0] * entry.shape[1] for entry in parts),
-        bytes=sum(entry.bytes for entry in parts),
-        dtype=", ".join(sorted({entry.dtype for entry in parts})),
-        layer=None if layer is None else int(layer[1]),
+        name=parts[0].name, kind=kind, form=form, tensors=tuple(entry.name for entry in parts), others=others,
+        rows=sum(entry.shape[0] for entry in parts), features=parts[0].shape[1],
+        parameters=sum(entry.shape[0] * entry.shape[1] for entry in parts), bytes=sum(entry.bytes for entry in parts),
+        dtype=", ".join(sorted({entry.dtype for entry in parts})), layer=None if layer is None else int(layer[1]),
         between=between,
-    )
+    )  # fmt: skip
 
 
 def _factorized(tensors: Tables, matrices: Tables, token_table: str | None) -> list[TokenTable]:

@@ -269,6 +269,12 @@ def nested_text(config: Mapping[str, object]) -> tuple[str, Mapping[str, object]
     return next(((key, text) for key in TEXT_KEYS if isinstance(text := config.get(key), Mapping)), ("", {}))
 
 
+def module_of(config: Mapping[str, object], part: str | None) -> str:
+    """Return the module of a model whose configuration is read, such as `thinker`; "" where it is the whole model."""
+    parts = DATA.inner.get(str(config.get("model_type")), {"": ()})
+    return next(iter(parts.get(part or next(iter(parts)), ())), "").removesuffix("_config")
+
+
 def first_row(offset: int | Literal["padding"], padding_idx: int | None) -> int | None:
     """Return the row of position 0, for `padding` that behind the padding token's (RoBERTa), or None without one."""
     if offset != "padding":

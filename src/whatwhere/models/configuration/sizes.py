@@ -16,9 +16,11 @@ from whatwhere.models.configuration.model_types import (
     Layers,
     ModelType,
 )
+from whatwhere.what.token_ids import has_two_vocabularies
 
 BOTH_WAYS = "tokens attend to later tokens too (is_causal)"
 """Note of a causal model that a key made attend in both directions."""
+OF_DECODER = "decoder_vocab_size"
 KeyNames = Mapping[str, tuple[str, ...]]
 ByLayer = tuple[Heads, ...]
 
@@ -26,6 +28,8 @@ ByLayer = tuple[Heads, ...]
 def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -> Description:
     """Return a description with the sizes that every model type has, as yet without positions."""
     names = kind.names_of(part)
+    if part == "decoder" and has_two_vocabularies(keys.values) and keys.values.get(OF_DECODER) is not None:
+        names = {**names, "vocab_size": (OF_DECODER,)}
     dim = keys.whole(*names["dim"])
     token_dim = dim if kind.token_dim is None else keys.whole(kind.token_dim, default=dim)
     padding_idx, notes = keys.whole(*names["padding_idx"], default=None, least=-1), []
