@@ -30,26 +30,20 @@ _ALL_NEEDED = (
 """Model types whose configurations need special ids that others may leave out."""
 
 LEARNED_AFTER_PADDING: Mapping[str, int] = {
-    **dict.fromkeys(
-        (
-            "altclip_text_model", "bridgetower_text_model", "camembert", "clap_text_model", "data2vec-text", "esm",
-            "ibert", "layoutlmv3", "lilt", "longformer", "luke", "roberta", "roberta-prelayernorm",
-            "xlm-roberta", "xlm-roberta-xl", "xmod",
-        ),
-        1,
-    ),
+    **dict.fromkeys((
+        "altclip_text_model", "bridgetower_text_model", "camembert", "clap_text_model", "data2vec-text", "esm",
+        "ibert", "layoutlmv3", "lilt", "longformer", "luke", "roberta", "roberta-prelayernorm",
+        "xlm-roberta", "xlm-roberta-xl", "xmod",
+    ), 1),
     **dict.fromkeys(("markuplm", "prophetnet", "xlm-prophetnet"), 0),
 }  # fmt: skip
 """Model types whose learned table has position 0 in row pad_token_id + 1 -> pad_token_id where the key is absent."""
 
 FIXED_AFTER_PADDING: Mapping[str, int] = {
-    **dict.fromkeys(
-        (
-            "fsmt", "kosmos_2_text_model", "kosmos_2_5_text_model", "m2m_100", "mpnet", "nllb-moe",
-            "speech_to_text", "speecht5", "trocr",
-        ),
-        1,
-    ),
+    **dict.fromkeys((
+        "fsmt", "kosmos_2_text_model", "kosmos_2_5_text_model", "m2m_100", "mpnet", "nllb-moe",
+        "speech_to_text", "speecht5", "trocr",
+    ), 1),
     **dict.fromkeys(("seamless_m4t", "seamless_m4t_v2"), 0),
 }  # fmt: skip
 """The same for sinusoids, which have no table to shift, and for MPNet, where 1 is part of the code."""
