@@ -216,3 +216,29 @@ def test_a_here_does_not_map_the_keys_of_a_cache_again():
         ww.Where(ROTARY).at(step, p.append(step))(q, k, v)
     here = ww.Where(ALIBI).at(step, p.append(step))  # which maps no keys
     assert torch.equal(here(q, k, v), here.attention(q, k, v))
+
+
+def test_a_kept_here_follows_its_parameters() -> None:
+    """After a change in place, unfreezing, or a first use under inference_mode or a transform it computes anew."""
+    q, k, v = torch.randn(3, 1, 2, 20, 8, generator=torch.Generator().manual_seed(0))
+    where = ww.Where(ww.T5(2), ww.LearnedRotary(8))
+    here = where.at(20)
+    with torch.inference_mode():
+        here(q, k, v)
+    optimizer = torch.optim.AdamW(where.parameters(), lr=0.5)
+    here(q, k, v).square().sum().backward()  # not a tensor of inference_mode
+    other = ww.Where(ww.T5(2, std=2.0), where.query_key).state_dict()
+    for change in (optimizer.step, lambda: where.load_state_dict(other)):
+        with torch.no_grad():
+            before = here(q, k, v)
+            change()
+            after = here(q, k, v)
+            assert not torch.allclose(before, after, atol=1e-3)
+            assert torch.equal(after, where.at(20)(q, k, v))
+    where.requires_grad_(False)
+    assert not here(q, k, v).requires_grad
+    where.requires_grad_(True)
+    assert here(q, k, v).requires_grad
+    kept = ww.Where(ww.ALiBi(2)).at(20)
+    gradient = torch.func.grad(lambda x: kept(x, k, v).square().sum())
+    torch.testing.assert_close(torch.func.vjp(gradient, q)[1](v), torch.func.vjp(gradient, q)[1](v))

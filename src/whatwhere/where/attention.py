@@ -221,7 +221,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: 
         wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
         y, *lse = _attend(q.to(wide), k.to(wide), v.to(wide), scores, how, engine)
         return y.to(q.dtype), *lse
-    if engine == "auto" and _is_transformed():
+    if engine == "auto" and is_transformed():
         engine = "dense"
     bare = scores.element is None and how.sink is None and how.softcap is None and not how.lse
     if bare and (scores.run or scores.allowed is None) and engine in ("auto", "sdpa"):
@@ -333,7 +333,7 @@ def _table_dtype(q: Tensor) -> torch.dtype:
     return torch.promote_types(q.dtype, torch.float32) if q.is_cpu else q.dtype
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Return whether a transform of torch.func or forward-mode differentiation is active."""
     if torch._C._are_functorch_transforms_active():
         return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial, reduce
-from operator import and_
+from operator import and_, is_
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +16,7 @@ from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.coordinates import Allowed
 from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable, require_returned
-from whatwhere.where.attention import Scores, join
+from whatwhere.where.attention import Scores, is_transformed, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
 from whatwhere.where.gpu_attention import TILE, flash_mask, tiled_mask, visible_tiles
 from whatwhere.where.score_bias import ELEMENT, Element, ScoreBias, tabulate
@@ -29,13 +29,15 @@ class PassCache:
     """The tables of one forward pass, which its layers share; each is computed when it is first needed.
 
     Tables made of parameters are shared with care for gradients: a layer that is compiled or checkpointed makes its
-    own, and one made under no_grad serves under no_grad alone.
+    own, and one made under no_grad serves under no_grad alone. One whose parameters have been changed in place since,
+    or replaced, is computed anew; what is changed through `.data`, or between calls of a compiled layer, is not seen.
     """
 
     def __init__(self, queries: Positions, keys: Positions, regime_length: int | None = None) -> None:
         self.queries, self.keys, self.regime_length = queries, keys, regime_length
         self.run = keys is queries and queries.run
-        self._values: dict[tuple[Any, ...], Any] = {}
+        self._values: dict[tuple[Any, ...], Any] = {}  # and the parameters that each is made of, with their versions
+        self._slots: dict[nn.Module, list[tuple[dict[str, nn.Parameter | None], str]]] = {}
 
     def encoding(self, scheme: InputEncoding) -> Tensor:
         """Return the vectors that are added to those of the tokens."""
@@ -228,23 +230,36 @@ class PassCache:
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], T], scheme: nn.Module | None = None) -> T:
         """Return a value that is kept for the layers after this one, where they may share it."""
-        if scheme is not None and self._is_trained(scheme):
+        parameters = [] if scheme is None else self._parameters_of(scheme)
+        trained = any(each.requires_grad for each in parameters)
+        if scheme is not None and trained:
             if _stands_alone():
+                _require_gathered(scheme)
                 return compute()
             key = (*key, torch.is_grad_enabled())
+        eager = not torch.compiler.is_compiling()
+        key = (*key, eager and torch.is_inference_mode_enabled())  # whose tensors serve no gradient
+        versions = [each._version for each in parameters if not each.is_inference()] if eager else []
         if key in self._values:
-            return self._values[key]  # type: ignore[no-any-return]  # of the type that was computed for the key
+            value, made_of, of_versions = self._values[key]
+            if not eager or (versions == of_versions and all(map(is_, parameters, made_of))):
+                return value  # type: ignore[no-any-return]  # of the type that was computed for the key
+        if scheme is not None and trained:
+            _require_gathered(scheme)
         value = compute()
-        if not torch.compiler.is_compiling():  # nor may a traced checkpoint have such an effect beside its outputs
-            self._values[key] = value
+        # A traced checkpoint may have no such effect beside its outputs, and no tensor of a transform may outlive it.
+        if eager and not is_transformed():
+            self._values[key] = value, parameters, versions
         return value
 
-    def _is_trained(self, scheme: nn.Module) -> bool:
-        """Return whether a scheme has parameters that get gradients."""
-        trained = self._once(("trained", scheme), lambda: any(each.requires_grad for each in scheme.parameters()))
-        if trained:
-            _require_gathered(scheme)
-        return trained
+    def _parameters_of(self, scheme: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters that a scheme has now; where they are is looked up once."""
+        if torch.compiler.is_compiling():
+            return list(scheme.parameters())
+        if scheme not in self._slots:
+            named = ((module._parameters, name) for module in scheme.modules() for name in module._parameters)
+            self._slots[scheme] = [(owned, name) for owned, name in named if owned[name] is not None]
+        return [owned[name] for owned, name in self._slots[scheme]]  # type: ignore[misc]  # none is None
 
 
 def _require_gathered(scheme: nn.Module) -> None:
