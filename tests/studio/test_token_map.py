@@ -126,7 +126,7 @@ def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.Mo
     result = run_in_subprocess(make_map, lambda share, said: reports.append(said), table=table, method="pca", k=3)
     np.testing.assert_allclose(result.coordinates, make_map(table, "pca", k=3).coordinates)
     assert reports[0] == "starting"
-    with pytest.raises(ShapeError, match="at least 16 rows"):
+    with pytest.raises(ShapeError, match="at least 16 finite rows"):
         run_in_subprocess(make_map, quiet, table=table[:9], method="tsne")
 
     session, kept = Session.open(), TokenMap("tsne", result.coordinates, NeighborsKept(0.5, 10, 20, 0.1), None)
