@@ -17,7 +17,7 @@ import torch
 
 import whatwhere as ww
 from whatwhere import errors
-from whatwhere.comparison import DEMO_SCHEMES, compare, demo
+from whatwhere.comparison import DEMO_SCHEMES, compare, demo, read_results
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.report.comparison_sentences import headline
 from whatwhere.where.catalogue import source_of
@@ -47,6 +47,14 @@ def test_processes_threads_and_this_process_have_the_same_results(tmp_path: Path
     assert torch.get_num_threads() == count
     for other in ("b", "c"):
         six_runs.require_same(tmp_path / "a", tmp_path / other)
+
+
+def test_results_hold_on_how_many_sequences_each_length_was_tested(tmp_path: Path) -> None:
+    """At least 20 are, so that 5 are not what a score is a share of."""
+    results = compare(["none"], seeds=1, out=tmp_path, **QUICK | {"lengths": [8, 600], "test_sequences": 5})
+    assert dict(read_results(tmp_path).task.sequences) == dict.fromkeys([2, 3, 4, 5, 6, 8, 600], 20)
+    right = [20 * (scores["all"] or 0.0) for scores in results.runs[0].scores.values()]
+    assert right == pytest.approx([round(each) for each in right])
 
 
 @pytest.mark.parametrize("task", ["recall", "text"])

@@ -26,6 +26,14 @@ def test_a_scheme_of_ones_own_needs_its_function(results: Comparison) -> None:
         load_model(results, results.runs[0], build=nothing)
 
 
+def test_a_run_is_not_its_name(results: Comparison) -> None:
+    name: Any = "rotary-0"
+    with pytest.raises(
+        ww.errors.SettingError, match=r"run='rotary-0', but needs one of the runs, such as results.runs"
+    ):
+        load_model(results, name)
+
+
 def changed(results: Comparison, folder: Path, how: Callable[[dict[str, torch.Tensor]], object]) -> Path:
     """Return a folder of the first run, whose tensors were changed."""
     run = results.runs[0]

@@ -389,9 +389,9 @@ TOO_FEW = "cannot show any difference at the 5\u00a0% level: 1 pair of schemes n
         (1, 1, f"1 seed {TOO_FEW}"),
         (5, 5, f"5 seeds {TOO_FEW}"),
         (6, 6, "alibi is better than rotary by 1.5 points, the mean of the paired differences (95\u00a0% interval "),
-        (6, 5, "These seeds do not separate alibi from rotary."),
+        (6, 5, "At 32 arguments, these seeds do not separate alibi from rotary."),
         (9, 8, "alibi is better than rotary by 1.2 points, "),  # 12 / 2^9: five gains are as small as the loss
-        (9, 7, "These seeds do not separate alibi from rotary."),
+        (9, 7, "At 32 arguments, these seeds do not separate alibi from rotary."),
     ],
 )
 def test_a_difference_is_claimed_where_the_seeds_show_it_alone(
@@ -417,7 +417,9 @@ def test_the_conclusion_covers_every_pair(tmp_path: Path) -> None:
     folder = made_up.scored_folder(tmp_path, 32, {name: list(values) for name, values in scores.items()})
     text = first_sentences(folder)
     interval = r"\(95\u00a0% interval 30\.\d to 30\.\d; p = 0\.012, Holm\)"
-    assert re.search(rf"These seeds show that alibi is better than “none” by 30\.\d points, .* {interval}", text)
+    assert re.search(
+        rf"At 32 arguments, these seeds show that alibi is better than “none” by 30\.\d points, .* {interval}", text
+    )
     assert text.endswith("; these seeds do not separate alibi from rotary; the other pair is separated.")
     page = report(folder)
     assert page.cell("Paired differences at 32 arguments", "rotary", "conclusion") == "better"
@@ -444,7 +446,8 @@ def test_where_no_scheme_learned_the_task_nothing_is_said_of_longer_inputs(tmp_p
     folder = made_up.scored_folder(tmp_path, None, {"none": [0.6], "alibi": [0.65]})
     said = first_sentences(folder)
     assert said.startswith("Of 2 schemes, not one learned the task: the best score in length is 65.0\u00a0% (alibi).")
-    assert "a predictor without positions has 65.8\u00a0% (order-free ceiling). So nothing can be concluded" in said
+    assert "a predictor that ignores order has 65.8\u00a0% (order-free ceiling). So nothing can be concluded" in said
+    assert said.endswith("No scheme learned the task: differences at 32 arguments do not rank the schemes.")
     made_up.set_scores(folder, None, {"none": [0.6], "alibi": [0.66]})
     assert [learned(read_results(folder), scheme) for scheme in ("none", "alibi")] == [False, True]
     assert "not one learned" not in first_sentences(folder)

@@ -146,6 +146,34 @@ def test_methods_state_the_settings_of_all_runs(tmp_path: Path, monkeypatch: pyt
     assert "Runs started from kept models: none from" in methods
 
 
+def test_methods_state_what_was_compared_and_tested(tmp_path: Path) -> None:
+    """Each scheme by its name, whose it is, on how many sequences of which length, and the files of a text."""
+
+    def describe(data: Any) -> None:
+        data["settings"]["test_sequences"] = 5
+        data["task"] |= {"sequences": {"64": 20, "128": 20, "256": 12}, "identity": "sha256 abc"}
+        data["request"] = {"files": ["far/notes.txt"], "tokenizer": None, "start": None, "modules": [],
+                           "against": "none", "vary": {}}  # fmt: skip
+        for run in data["runs"]:
+            run["own"] = run["scheme"] == "alibi"
+
+    folder = change(made_up_folder(tmp_path / "results", "text", ("none", "rotary", "alibi"), seeds=2), describe)
+    (folder / "runs").mkdir(exist_ok=True)
+    for n in range(8):
+        (folder / "runs" / f"{n}.json").write_text("{}")
+    write_tables(read_results(folder), tmp_path / "out", ["markdown", "csv"], against="rotary")
+    methods = (tmp_path / "out/methods.md").read_text(encoding="utf-8")
+    assert methods.startswith("Task: text on notes.txt (sha256 abc; the last tenth is held out). Schemes: none, rotary")
+    assert "rotary and alibi (of our own). With each, " in methods
+    assert "tested on new sequences: 20 of 64, 128; 12 of 256 bytes, 2 seeds" in methods
+    assert "test sequences" not in methods, "a limit, of which more or fewer are tested"
+    assert "every scheme against rotary (chosen afterwards; “none” was chosen before the runs) is compared" in methods
+    assert "corrected for 2 pairs of schemes, each length by itself" in methods
+    assert methods.endswith("The folder also holds 2 runs of other calls, which no test counts.\n")
+    rows = {(row["bytes"], row["sequences"]) for row in rows_of(tmp_path / "out/scores.csv")}
+    assert rows == {("64", "20"), ("128", "20"), ("256", "12")}
+
+
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results: Any = read_results(made_up_folder(tmp_path / "results", seeds=1))
     with pytest.raises(SettingError, match="tables got format='word', but knows only: csv, markdown, latex"):

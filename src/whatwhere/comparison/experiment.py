@@ -314,8 +314,8 @@ def describe(task: Task, settings: Settings) -> TaskDescription:
     """Describe a task, with the scores of predictors that ignore positions; raise SettingError if one is not finite."""
     baselines: dict[str, dict[int, float]] = {}
     sizes: dict[int, float] = {}
-    for length in sorted({*task.tested_in_length, *settings.lengths}):
-        tested = measure.evaluation_set(task, length, settings)
+    lengths = sorted({*task.tested_in_length, *settings.lengths})
+    for length, tested in (tests := {n: measure.evaluation_set(task, n, settings) for n in lengths}).items():
         if isinstance(task, Text) and (size := task.bytes_per_token(length, len(tested.ids))) is not None:
             sizes[length] = size
         for name, value in task.baselines(length, tested).items():
@@ -340,6 +340,7 @@ def describe(task: Task, settings: Settings) -> TaskDescription:
         identity=task.identity,
         tokenized=task.tokenized if isinstance(task, Text) else None,
         bytes_per_token=sizes,
+        sequences={length: len(tested.ids) for length, tested in tests.items()},
     )
 
 

@@ -345,12 +345,8 @@ class OwnScores(Scored):
             trained=(self.longest_trained,),
             tested_in_length=tuple(n for n in self.tested if n <= self.longest_trained),
             lengths=tuple(n for n in self.tested if n > self.longest_trained),
-            shift_length=0,
-            groups=(),
-            baselines={},
-            tokens=(),
-            identity="",
-        )
+            shift_length=0, groups=(), baselines={}, tokens=(), identity="",
+        )  # fmt: skip
 
     @cached_property
     def _all(self) -> _Runs:

@@ -257,6 +257,7 @@ class TaskDescription:
     identity: str  # what else two comparisons must share to be the same
     tokenized: TokenizedText | None = None  # the tokenizer of a text; None of a text of bytes, and of other tasks
     bytes_per_token: Mapping[int, float] = field(default_factory=dict)  # of a text, of what a test predicts, by length
+    sequences: Mapping[int, int] = field(default_factory=dict)  # that are tested, by length; {} of an earlier whatwhere
 
 
 @dataclass(frozen=True)

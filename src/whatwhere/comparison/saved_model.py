@@ -48,8 +48,8 @@ def load_model(
 
     Raises:
         ResultsError: If the file is absent or damaged, or does not fit the recorded settings.
-        SettingError: If the scheme or the model was built by the caller's own function, which is not passed, or has
-            changed; or if `model` is passed, but the comparison trained our Transformer.
+        SettingError: If the run is none; if the scheme or the model was built by the caller's own function, which is
+            not passed, or has changed; or if `model` is passed, but the comparison trained our Transformer.
 
     Examples:
         >>> import tempfile
@@ -61,6 +61,8 @@ def load_model(
         torch.Size([1, 20])
     """
     comparison = results if isinstance(results, Comparison) else read_results(results)
+    if not isinstance(run, RunResult):
+        raise SettingError(f"load_model got run={run!r}, but needs one of the runs, such as results.runs[0].")
     path = comparison.file(run.file) if run.file else None
     if path is None:
         raise ResultsError(

@@ -29,7 +29,7 @@ _TESTED = (
     "The same Transformer is trained under each scheme, then tested on new sequences of each length. The curve is the "
     "median over the seeds, the band the range from the least to the greatest. A gap is a length for which the scheme "
     "has no row. Bands that overlap do not show that schemes are alike, for runs are paired by seed: see the paired "
-    "differences. Thin gray lines are predictors that ignore positions."
+    "differences. Thin gray lines are predictors that ignore the order of tokens."
 )
 _SHIFTED = (
     " again with the first token at position 1, 2, 4, … instead of 0. Nothing else changes. A gap is a position for "
@@ -67,7 +67,7 @@ def sections(results: Comparison) -> list[Section]:
     alone = [replace(figure, table=_lengths_table(results, f"{name_text(group)} alone, by", group))
              for group, figure in zip(results.task.groups, groups, strict=True)]  # fmt: skip
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
-    blind = f"What can be scored without positions. {'; '.join(known)}." if known else ""
+    blind = f"What can be scored without the order of tokens. {'; '.join(known)}." if known else ""
     against = None if results.against is None else differences_figure(results, results.against)
     differences: list[Part] = [*sentences.conclusions(results, found), *([] if against is None else [against])]
     schemes: list[Part] = [sentences.doors_sentence(results), *fingerprints(results), *by_distance(results)]
@@ -186,9 +186,9 @@ def settings(results: Comparison) -> Table:
     values |= {field.name: getattr(record.machine, field.name) for field in fields(record.machine)}
     values |= {"written": record.created, "seconds": record.seconds, "device": record.device}
     values |= {"threads_per_run": record.threads_per_run, "seeds": record.seeds}
-    own = record.model
-    values |= {} if own is None else {"model": f"{own.name}, not whatwhere's"}
+    values |= {} if record.model is None else {"model": f"{record.model.name}, not whatwhere's"}
     values |= {name: getattr(record.settings, name) for name in sentences.settings_read(results)}
+    values |= {"tested": sentences.tested_text(results)}
     rows = [[visible(name), visible(_value(value))] for name, value in values.items()]
     return Table("Settings, machine, versions", ["what", "value"], rows, shorten="never")
 

@@ -18,16 +18,8 @@ from whatwhere.report.text import capital, decimals
 _STORED = "Computed from the trained scheme of the first seed, and stored in results.json."
 _AXES: Mapping[str, tuple[str, str, str]] = {
     "rows by dimension": ("feature", "position", "A vector for each position, added to the token's."),
-    "cos of the angle of each pair": (
-        "pair of features",
-        "position",
-        "An angle for each pair of features, shown as its cosine.",
-    ),
-    "bias by distance, one column a head": (
-        "head",
-        "distance",
-        "A number for each distance and head, added to the attention score.",
-    ),
+    "cos of the angle of each pair": ("pair of features", "position", "The cosine of an angle for each pair."),
+    "bias by distance, one column a head": ("head", "distance", "A number for each, added to the attention score."),
 }
 """By the label of a fingerprint: names of its columns and rows, and what its values are."""
 
@@ -46,10 +38,8 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
         name: str, title: str, x_label: str, x: Sequence[int], scores: Callable[[str, int], Spread | None]
     ) -> Chart:
         series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme], factor) for scheme in drawn]
-        y_range = (0.0, 100.0) if results.percent else None
-        return Chart(
-            "lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=y_range
-        )
+        ends = (0.0, 100.0) if results.percent else None
+        return Chart("lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=ends)
 
     for number, group in enumerate((ALL, *results.task.groups)):
         whole = group == ALL
@@ -62,14 +52,9 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[C
         baselines = _baselines(results, lengths) if whole else ()
         yield replace(figure, series=[*figure.series, *baselines], marks=[(float(trained), f"trained up to {trained}")])
     if isinstance(results, Comparison) and results.shifts:
-        tests = {scheme: results.summary[scheme].shift for scheme in drawn}
-        yield chart(
-            "shift",
-            "The same inputs, every position shifted",
-            "positions shifted by",
-            results.shifts,
-            lambda scheme, shift: None if shift not in tests[scheme] else tests[scheme][shift].score,
-        )
+        tests = {scheme: {by: each.score for by, each in results.summary[scheme].shift.items()} for scheme in drawn}
+        labels = "The same inputs, every position shifted", "positions shifted by"
+        yield chart("shift", *labels, results.shifts, lambda scheme, shift: tests[scheme].get(shift))
 
 
 def differences_figure(results: Scored, against: str, schemes: Sequence[str] | None = None) -> Chart | None:

@@ -142,7 +142,7 @@ def question(results: Comparison) -> str:
     return (
         f"A scheme is a positional encoding. {_TASKS.get(results.task.name, '')}Every scheme was trained on inputs of "
         f"{trained} and then tested on longer ones. In length means new inputs of the trained lengths; beyond means "
-        "longer ones. A scheme holds where it beats every predictor without positions in length and loses at most "
+        "longer ones. A scheme holds where it beats every predictor that ignores order in length and loses at most "
         f"{'5 points' if results.percent else decimals(HOLDS, 2)} of that score."
     )
 
@@ -153,28 +153,40 @@ def question(results: Comparison) -> str:
 def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iterator[Part]:
     """Return which schemes the seeds separate, how that was tested, and the table of differences."""
     yield conclusion(results, found)
-    if isinstance(found, Missing) or not found.pairs:
-        return
-    yield methods_sentence(results, found)
-    yield differences_table(results, found)
-    yield from choices_table(results)
+    if not isinstance(found, Missing) and found.pairs:
+        yield from (methods_sentence(results, found), differences_table(results, found), *choices_table(results))
 
 
 def setup_sentence(results: Scored) -> str:
     """Describe what was trained, how and where, as a paper's section on methods does; "" of scores from elsewhere."""
     if not isinstance(results, Comparison):
         return ""
-    record, start, apart = results.record, start_sentence(results), {"task", "lengths", "trained", "device"}
+    record, task, own = results.record, results.task, {run.scheme for run in results.runs if run.own}
+    apart = {"task", "lengths", "trained", "device", *(["test_sequences"] if task.sequences else [])}
+    schemes = listed([f"{name_text(name)}{' (of our own)' if name in own else ''}" for name in results.schemes])
+    files = [] if record.request is None else [name_text(PurePath(file).name) for file in record.request.files]
+    text = f" on {listed(files) or 'the docs of Python'} ({name_text(task.identity)}; the last tenth is held out)"
     changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
     model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
     trained = f"inputs of {ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
     done = f"trained by AdamW on {trained}" if any(run.steps for run in results.runs) else "measured without training"
     where = f"on {name_text(record.device)} in {'bfloat16' if record.device == 'cuda' else 'float32'}"
     return (
-        f"Task: {name_text(results.task.name)}. With each scheme, {model} was {done}, "
+        f"Task: {name_text(task.name)}{text if task.name in ('text', 'text in tokens') else ''}. "
+        f"Schemes: {schemes}. With each, {model} was {done}, tested on {tested_text(results)}, "
         f"{count(len(results.seeds), 'seed')}, {where}. Settings: {_stated(results, changed - apart | {*_RECIPE})}; "
-        f"others are whatwhere's defaults. {start and f'{start} '}{record_sentence(results)}"
+        f"others are whatwhere's defaults. {(start := start_sentence(results)) and f'{start} '}"
+        f"{record_sentence(results)}{_tokenizer_sentence(task)}"
     )
+
+
+def tested_text(results: Scored) -> str:
+    """Return which lengths were tested, and on how many sequences, where the results hold it."""
+    lengths = dict[int | None, list[int]]()
+    for length in results.tested:
+        lengths.setdefault(results.task.sequences.get(length), []).append(length)
+    known = [f"{'' if n is None else f'{n:,} of '}{ranges(each)}" for n, each in lengths.items()]
+    return f"new {'sequences: ' if results.task.sequences else 'inputs of '}{'; '.join(known)} {unit_of(results)}"
 
 
 def methods_sentence(results: Scored, found: PairedDifferences) -> str:
@@ -182,6 +194,10 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
     varied = isinstance(results, Comparison) and any(run.varied for run in results.runs)
     shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
     pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
+    if results.against not in (None, found.against):
+        pairs += f" (chosen afterwards; {scheme_name(results.against or '')} was chosen before the runs)"
+    others = len(list(results.folder.glob("runs/*.json"))) - len(results.runs) if isinstance(results, Comparison) else 0
+    apart = f" The folder also holds {count(others, 'run')} of other calls, which no test counts." if others > 0 else ""
     chosen = ""
     if isinstance(results, Comparison) and results.record.choices:
         names = () if results.record.request is None else results.record.request.vary
@@ -192,10 +208,10 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
         )
     return (
         f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
-        f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
-        f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
-        "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
-        f"too narrow. Effect: Hedges' g of the paired differences.{chosen}"
+        f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}, each "
+        f"length by itself; claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's "
+        "t for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
+        f"too narrow. Effect: Hedges' g of the paired differences.{chosen}{apart}"
     )
 
 
@@ -218,6 +234,8 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
         return f"Which scheme is better was not tested: {found.missing}."
     if not found.pairs:
         return ""
+    if found.length is not None and not any(learned(results, scheme) for scheme in results.compared.values()):
+        return f"No scheme learned the task: differences {_length_text(results, found.length)} do not rank the schemes."
     if not found.enough_seeds:
         return (
             f"{count(len(found.seeds), 'seed')} cannot show any difference at the {percent(found.level, 0)} level: "
@@ -229,9 +247,8 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
     parts = [*_about(results, own, best)]
     if others := [pair.outcome == "better" for pair in found.pairs if pair not in own]:
         several = f"{sum(others)} of {len(others)} other pairs" if len(others) > 1 else "the other pair"
-        separated = several if any(others) else "no other pair"
-        parts.append(f"{separated} {'is' if sum(others) < 2 else 'are'} separated")
-    return f"{capital('; '.join(parts))}."
+        parts.append(f"{several if any(others) else 'no other pair'} {'is' if sum(others) < 2 else 'are'} separated")
+    return f"{capital(_length_text(results, found.length))}, {'; '.join(parts)}."
 
 
 def _about(results: Comparison, own: Sequence[Difference], best: str) -> Iterator[str]:
@@ -308,7 +325,7 @@ def scores_sentence(results: Comparison) -> str:
         blind = blind_scores(results)
         name = (max if results.task.higher_is_better else min)(blind, key=lambda name: blind[name])
         return (
-            f"{parts[0]}; a predictor without positions has {score_text(results, blind[name])} ({name_text(name)}). "
+            f"{parts[0]}; a predictor that ignores order has {score_text(results, blind[name])} ({name_text(name)}). "
             "So nothing can be concluded on longer inputs: train longer."
         )
     if results.beyond and (outside := ranking(results, results.beyond[-1])):
@@ -342,11 +359,9 @@ def first_to_fail(results: Comparison) -> str:
         scores = {group: score.median for group, score in found.items() if score is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
-            (worst, low), (other, high) = (
-                (name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1])
-            )
-            at = f"at {length} {unit_of(results)}"
-            return f"With {scheme_name(best)}, {worst} fails first: {low} {at}, where {other} has {high}."
+            worst, other = (f"{name_text(g)} {{}} {score_text(results, scores[g])}" for g in (order[0], order[-1]))
+            at = f"{_length_text(results, length)}, where {other.format('has')}"
+            return f"With {scheme_name(best)}, {worst.format('fails first:')} {at}."
     return ""
 
 

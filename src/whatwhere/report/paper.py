@@ -165,12 +165,12 @@ def _write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str
 def numbers(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, list[list[Cell]]]:
     """Return the numbers of a comparison in full, as rows under a heading, by the name of a table."""
     task = results.task
-    scores: list[list[Cell]] = [["scheme", "seed", "group", task.unit, "trained", task.measure]]
+    scores: list[list[Cell]] = [["scheme", "seed", "group", task.unit, "trained", task.measure, "sequences"]]
     for scheme in results.schemes:
         for n, group in itertools.product(results.tested, (ALL, *task.groups)):
-            inside = str(n <= max(task.trained)).lower()
+            inside, tested = str(n <= max(task.trained)).lower(), task.sequences.get(n)
             by_seed = results.by_seed(scheme, n, group)
-            scores += [[scheme, seed, group, n, inside, score] for seed, score in by_seed.items()]
+            scores += [[scheme, seed, group, n, inside, score, tested] for seed, score in by_seed.items()]
     measured = _of_runs(results) if isinstance(results, Comparison) else {}
     return {"scores": scores} | measured | ({"differences": _difference_rows(found)} if found else {})
 
