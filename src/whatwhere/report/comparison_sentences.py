@@ -154,7 +154,8 @@ def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iter
     """Return which schemes the seeds separate, how that was tested, and the table of differences."""
     yield conclusion(results, found)
     if not isinstance(found, Missing) and found.pairs:
-        yield from (methods_sentence(results, found), differences_table(results, found), *choices_table(results))
+        yield methods_sentence(results, found)
+        yield from (differences_table(results, found), *choices_table(results))
 
 
 def setup_sentence(results: Scored) -> str:
