@@ -208,10 +208,16 @@ def _rotation(rotary: Any) -> Numbers:
     cos, sin = np.cos(angles) * rotary.magnitude, np.sin(angles) * rotary.magnitude
     query, key = (sample(len(POSITIONS), rotary.head_dim, seed=n).double().numpy() for n in (0, 1))
     return {
-        "pairs": pairs, "inverse_frequencies": frequencies, "magnitude": np.array(rotary.magnitude), "cos": cos,
-        "sin": sin, "query": query, "key": key, "rotated_query": rotated(query, pairs, cos, sin),
+        "pairs": pairs,
+        "inverse_frequencies": frequencies,
+        "magnitude": np.array(rotary.magnitude),
+        "cos": cos,
+        "sin": sin,
+        "query": query,
+        "key": key,
+        "rotated_query": rotated(query, pairs, cos, sin),
         "rotated_key": rotated(key, pairs, cos, sin),
-    }  # fmt: skip
+    }
 
 
 def rotated(
@@ -344,10 +350,13 @@ _STATEMENTS = {
     "magnitude": "rotated features are multiplied by the scaling's magnitude",
     "cos": "cosine times magnitude, of the position times the frequency",
     "sin": "sine times magnitude, of the position times the frequency",
-    "query": "the query to rotate is the one that was given", "key": "the key to rotate is the one that was given",
-    "rotated_query": "a query is rotated by its position", "rotated_key": "a key is rotated by its position",
+    "query": "the query to rotate is the one that was given",
+    "key": "the key to rotate is the one that was given",
+    "rotated_query": "a query is rotated by its position",
+    "rotated_key": "a key is rotated by its position",
     "temperature": "a query is multiplied by the temperature of its position",
-    "scale": "scores are multiplied by the softmax scale", "window": "a query sees as many tokens as the window has",
+    "scale": "scores are multiplied by the softmax scale",
+    "window": "a query sees as many tokens as the window has",
     "first_key": "the first key that a query sees at each position",
     "last_key": "the last key that a query sees at each position",
     "sink": "the logit of each head in the denominator of the softmax, by layer",
@@ -358,7 +367,7 @@ _STATEMENTS = {
     "embedding_scale": "token vectors are multiplied by the embedding scale",
     "position_rows": "the rows of the learned position table for the positions from 0 on",
     "embedding_scale_in_bfloat16": "a table in bfloat16 rounds the embedding scale first",
-}  # fmt: skip
+}
 
 
 def _measured(name: str, right: Numbers, actual: np.ndarray, stored: str, float32_angles: bool) -> Measurement:

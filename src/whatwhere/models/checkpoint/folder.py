@@ -33,9 +33,11 @@ from whatwhere.records import Schema
 from whatwhere.what.row_files import require_up_to_date
 
 RESULTS_SCHEMA = Schema(
-    "whatwhere-results", 4, "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it.",
+    "whatwhere-results",
+    4,
+    "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it.",
     unchecked={3},
-)  # fmt: skip
+)
 RESULTS, RESULTS_FORMAT = "results.json", "results"
 MAX_RESULTS_BYTES = 200_000_000
 TABLE = "input.tokens.weight"
@@ -239,10 +241,13 @@ def open_results(folder: Path) -> Contents:
             entries[name] = replace(entry, name=name)
     tokens = _tokens(results.get("task"))
     return Contents(
-        RESULTS_FORMAT, entries, words=lambda: tokens, metadata=results,
+        RESULTS_FORMAT,
+        entries,
+        words=lambda: tokens,
+        metadata=results,
         tokenizer=lambda: tokenizer_of_task(results.get("task")),
         token_table=next((name for name in entries if name.endswith(f"/{TABLE}")), None),
-    )  # fmt: skip
+    )
 
 
 def _model_files(path: Path, runs: Any) -> list[Path]:

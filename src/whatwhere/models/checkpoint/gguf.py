@@ -103,9 +103,13 @@ def open_gguf(path: str | Path) -> Contents:
         ranges |= more
 
     return Contents(
-        "gguf", ranges, words=lambda: _tokens(file, metadata), config=config_of(metadata, ranges), metadata=metadata,
+        "gguf",
+        ranges,
+        words=lambda: _tokens(file, metadata),
+        config=config_of(metadata, ranges),
+        metadata=metadata,
         tokenizer=lambda: tokenizer_beside(file.path, _tokens(file, metadata) or []),
-    )  # fmt: skip
+    )
 
 
 def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:

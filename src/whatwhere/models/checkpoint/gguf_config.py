@@ -26,9 +26,11 @@ _SECTIONS, _STRENGTH = "rope.dimension_sections", "attention.temperature_scale"
 _FINETUNED = "rope.scaling.finetuned"
 _PER_LAYER, _FREQUENCIES = "embedding_length_per_layer_input", "rope_freqs.weight"
 _SCALING = {
-    "factor": "factor", "original_context_length": "original_max_position_embeddings", "yarn_beta_fast": "beta_fast",
+    "factor": "factor",
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
-}  # fmt: skip
+}
 _NOT_IGNORED = (
     _KV, _MLA, _SWA, _ALIBI, "attention.output_scale", "attention.recurrent_layers", _SCALE, _SHARED, WINDOW,
     _PATTERN, "attention.temperature_length", _STRENGTH, _PER_LAYER, "embedding_scale",
@@ -143,9 +145,13 @@ def _direction(header: Header) -> Settings:
 def _absent(header: Header) -> Settings:
     """Return the defaults of llama.cpp, which differ from those of transformers."""
     defaults = {
-        _KV: header.get(_HEADS), _THETA: 10_000.0, "embedding_scale": 1.0, _KEY_LENGTH: header.head_dim,
-        _SCALE: None if header.head_dim is None else header.head_dim**-0.5, **header.architecture.defaults,
-    }  # fmt: skip
+        _KV: header.get(_HEADS),
+        _THETA: 10_000.0,
+        "embedding_scale": 1.0,
+        _KEY_LENGTH: header.head_dim,
+        _SCALE: None if header.head_dim is None else header.head_dim**-0.5,
+        **header.architecture.defaults,
+    }
     return {header.names[name]: value for name, value in defaults.items() if name in header.names and value is not None}
 
 

@@ -270,10 +270,13 @@ class Description:
         if scale == heads.head_dim**-0.5 or scale in (getattr(query_key, "scale", None), getattr(score, "scale", None)):
             scale = None  # that is what attention and the scheme divide by without it
         return Where(
-            input=encoding, query_key=query_key, score=score, scale=scale,
+            input=encoding,
+            query_key=query_key,
+            score=score,
+            scale=scale,
             window=self.windows[layer] if self.windows else None,
             sink=Sink(heads.num_heads, device=device, dtype=dtype) if self.sinks and self.sinks[layer] else None,
-        )  # fmt: skip
+        )
 
     def input_layer(
         self,
@@ -306,6 +309,11 @@ class Description:
             )
         encoding = where.input if where is not None else None if self.input is None else self.input.build(device, dtype)
         return InputLayer(
-            self.vocab_size, self.token_dim, encoding, scale=self.embedding_scale, padding_idx=self.padding_idx,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+            self.vocab_size,
+            self.token_dim,
+            encoding,
+            scale=self.embedding_scale,
+            padding_idx=self.padding_idx,
+            device=device,
+            dtype=dtype,
+        )

@@ -295,9 +295,12 @@ IN_WINDOWS = {
 """Fields of Heads -> key of the layers with a window."""
 ENCODING = ("pos_emb_type", "position_embedding", "position_embedding_type", "position_encoding")
 ENCODINGS = {
-    "learned": ("absolute", "learned", "learned_absolute"), "rotary": ("rope", "rotary"), "alibi": ("alibi",),
-    "sinusoidal": ("sinusoidal",), "": ("none", "nope"),
-}  # fmt: skip
+    "learned": ("absolute", "learned", "learned_absolute"),
+    "rotary": ("rope", "rotary"),
+    "alibi": ("alibi",),
+    "sinusoidal": ("sinusoidal",),
+    "": ("none", "nope"),
+}
 """Scheme, or none -> its words under the keys of ENCODING."""
 
 

@@ -250,8 +250,12 @@ def rotary_plan(
     if scaling is not None:
         _require_fit(scaling, path, rotated, theta)
     settings = {
-        "head_dim": head_dim, "theta": theta, "interleaved": interleaved, "rotary_dim": rotary_dim, "scaling": scaling,
-    }  # fmt: skip
+        "head_dim": head_dim,
+        "theta": theta,
+        "interleaved": interleaved,
+        "rotary_dim": rotary_dim,
+        "scaling": scaling,
+    }
     if sections is None:
         return Plan("rotary", settings)
     pairs = rotated // 2
@@ -350,9 +354,13 @@ def _yarn(rope: Keys, trained: int, factor: float) -> dict[str, Any]:
     magnitude = _magnitude(rope)
     mscale, mscale_all_dim = _mscales(rope, factor, magnitude)
     return {
-        "beta_fast": beta_fast, "beta_slow": beta_slow, "attention_factor": magnitude, "mscale": mscale,
-        "mscale_all_dim": mscale_all_dim, "truncate": rope.flag("truncate", default=True),
-    }  # fmt: skip
+        "beta_fast": beta_fast,
+        "beta_slow": beta_slow,
+        "attention_factor": magnitude,
+        "mscale": mscale,
+        "mscale_all_dim": mscale_all_dim,
+        "truncate": rope.flag("truncate", default=True),
+    }
 
 
 def _magnitude(rope: Keys) -> float | None:

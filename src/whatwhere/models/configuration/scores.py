@@ -105,9 +105,12 @@ def read_t5(
         needed = f"must be above {side // 2}: the nearest {side // 2} distances have a bucket each."
         raise keys.wrong(distance_key, distance, needed)
     settings = {
-        "num_heads": model.num_heads, "num_buckets": buckets, "max_distance": distance, "bidirectional": bidirectional,
+        "num_heads": model.num_heads,
+        "num_buckets": buckets,
+        "max_distance": distance,
+        "bidirectional": bidirectional,
         "scale": None if scaled else 1.0,
-    }  # fmt: skip
+    }
     return _in_all_layers(model, Plan("t5", settings, shared))
 
 
@@ -131,9 +134,12 @@ def read_deberta(keys: Keys, model: Description, kind: ModelType, shared_rows: b
             needed = f"must be above {single + 1}: distances up to {single}, half of position_buckets, have a row each."
             raise keys.wrong("max_relative_positions", max_distance, needed)
     settings = {
-        "head_dim": model.head_dim, "num_heads": model.num_heads, "terms": terms, "max_distance": max_distance,
+        "head_dim": model.head_dim,
+        "num_heads": model.num_heads,
+        "terms": terms,
+        "max_distance": max_distance,
         "position_buckets": buckets if buckets > 0 else None,
-    }  # fmt: skip
+    }
     by = "the layer's own key and query matrices" if projected else "matrices of their own"
     note = f"the tables of DeBERTa are one table of relative positions, projected in each layer by {by}"
     return replace(_in_all_layers(model, Plan("deberta", settings, shared=False)), notes=(*model.notes, note))
@@ -174,9 +180,13 @@ def read_profiles(keys: Keys, model: Description, kind: ModelType, norm_key: str
             needed = f"the layers of {keys.owner!r} are {HYBRID} or {HYBRID_SLIDING}."
             raise keys.wrong(f"layer_types[{layer}]", layer_type, needed)
         settings = {
-            "dim": model.dim, "num_heads": heads.num_heads, "features": features, "extent": extents[layer_type],
-            "max_norm": max_norm, "temperature": curve if layer_type == HYBRID else None,
-        }  # fmt: skip
+            "dim": model.dim,
+            "num_heads": heads.num_heads,
+            "features": features,
+            "extent": extents[layer_type],
+            "max_norm": max_norm,
+            "temperature": curve if layer_type == HYBRID else None,
+        }
         plans.append(Plan("inkling", settings, shared=False))
     return replace(model, score=tuple(plans), layer_types=types)
 

@@ -42,16 +42,22 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
     if token_dim != dim:
         notes.append(f"a projection from {token_dim} to {dim} features follows the token table and is not built")
     model = Description(
-        model_type, part, vocab_size=keys.whole(*names["vocab_size"]) + kind.extra_rows, dim=dim, token_dim=token_dim,
-        heads=(), layers=_read_layers(kind, keys, names),
+        model_type,
+        part,
+        vocab_size=keys.whole(*names["vocab_size"]) + kind.extra_rows,
+        dim=dim,
+        token_dim=token_dim,
+        heads=(),
+        layers=_read_layers(kind, keys, names),
         tied=keys.flag(*names["tied"], default=kind.defaults.get(names["tied"][0], True) is True),
         padding_idx=padding_idx,
         max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
         segments=0 if kind.segments is None else keys.whole("type_vocab_size", default=kind.segments, least=0),
         causal=causal and not turned and part != "encoder",
-        output_dim=None if kind.output_dim is None else keys.whole(kind.output_dim), extra_rows=kind.extra_rows,
+        output_dim=None if kind.output_dim is None else keys.whole(kind.output_dim),
+        extra_rows=kind.extra_rows,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
     if "num_heads" not in names:
         return model
     num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS)

@@ -51,7 +51,15 @@ def probe(model: "PreTrainedModel") -> Probe:
         finally:
             model.train(training)
     return Probe(
-        str(getattr(model.config, "model_type", "")), type(model).__name__,
-        "interface" if subject.by_interface else "functions", follows, change, layers, subject.crossing,
-        embedding_scale, tuple(dict.fromkeys(notes)), str(torch.__version__), transformers.__version__,
-    )  # fmt: skip
+        str(getattr(model.config, "model_type", "")),
+        type(model).__name__,
+        "interface" if subject.by_interface else "functions",
+        follows,
+        change,
+        layers,
+        subject.crossing,
+        embedding_scale,
+        tuple(dict.fromkeys(notes)),
+        str(torch.__version__),
+        transformers.__version__,
+    )

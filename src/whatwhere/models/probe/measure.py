@@ -85,10 +85,19 @@ def _layer(call: Call, longer: Call, query: FeatureMap, key: FeatureMap) -> Laye
     factor = prod(each / of_rotation for each in (of_query, of_key) if each is not None)
     scale = scale_of(call)
     return Layer(
-        call.module, call.query.shape[1], call.key.shape[1], call.query.shape[3], query, key, call.magnitude,
-        None if scale is None else scale if query.reason == BY_HEAD else scale * factor, bias_of(call), span_of(longer),
-        call.sinks, call.softcap,
-    )  # fmt: skip
+        call.module,
+        call.query.shape[1],
+        call.key.shape[1],
+        call.query.shape[3],
+        query,
+        key,
+        call.magnitude,
+        None if scale is None else scale if query.reason == BY_HEAD else scale * factor,
+        bias_of(call),
+        span_of(longer),
+        call.sinks,
+        call.softcap,
+    )
 
 
 def _solved(call: Call, side: str, positions: tuple[int, ...]) -> FeatureMap:

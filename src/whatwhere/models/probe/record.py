@@ -151,12 +151,18 @@ class Run(TorchFunctionMode):
         """Keep a call of transformers' attention interface, and return the values of each token itself."""
         causal = options.get("is_causal")
         call = Call(
-            self._names.get(id(module), type(module).__name__), query.detach().double(), key.detach().double(),
-            _number(options.get("scaling")), None if attention_mask is None else attention_mask.detach(),
-            _detached(options.get("position_bias")), options.get("s_aux") is not None, options.get("sinks") is not None,
-            options.get("sliding_window"), _number(options.get("softcap")),
+            self._names.get(id(module), type(module).__name__),
+            query.detach().double(),
+            key.detach().double(),
+            _number(options.get("scaling")),
+            None if attention_mask is None else attention_mask.detach(),
+            _detached(options.get("position_bias")),
+            options.get("s_aux") is not None,
+            options.get("sinks") is not None,
+            options.get("sliding_window"),
+            _number(options.get("softcap")),
             bool(getattr(module, "is_causal", False) if causal is None else causal),
-        )  # fmt: skip
+        )
         self._add(call)
         own = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
         if own.shape[2] != query.shape[2]:
