@@ -105,12 +105,14 @@ import numbers_of_a_test as numbers
 from numbers_of_a_test import scaled
 
 CONFIG = {"slope": [1.0, 2.0]}
-twice = partial(scaled, factor=2.0)
+twice = partial(scaled, factor=2.0, by=len)
+MEMO = {}
 
 def steep(dim, heads, rows):
+    MEMO[rows] = rows
     return numbers.K * twice(CONFIG["slope"][0])
 """
-NUMBERS = "K = 3.0\n\n\ndef scaled(x, factor):\n    return factor * x\n"
+NUMBERS = "K = 3.0\n\n\ndef scaled(x, factor, by):\n    return factor * x\n"
 
 
 @pytest.mark.parametrize(
@@ -128,8 +130,12 @@ def test_what_a_scheme_reads_from_containers_and_modules_is_its_source(
         importlib.invalidate_caches()
         for name in ("numbers_of_a_test", "scheme_of_a_test"):
             monkeypatch.delitem(sys.modules, name, raising=False)
-        found.append(source_of(importlib.import_module("scheme_of_a_test").steep))
+        module = importlib.import_module("scheme_of_a_test")
+        found.append(source_of(module.steep))
+        module.steep(8, 2, len(found))
+        assert source_of(module.steep) == found[-1]
     assert found[0] == found[1] != found[2]
+    assert " at 0x" not in found[0]
 
 
 def test_a_foreign_folder_stays_as_it_is(tmp_path: Path) -> None:

@@ -236,7 +236,11 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
             "does not train this table",
         ),
         (lambda: keep(model, [8], head=model.head), TokenError, "id 8"),
-        (lambda: resize(model, 9), SettingError, r"head has a weight(.|\n)*head=model.head to change both"),
+        (
+            lambda: resize(model, 9),
+            SettingError,
+            r"head has a weight(.|\n)*head=model.get_submodule\('head'\) to change both",
+        ),
         (lambda: keep(model, [2, 1]), SettingError, "may be an untied output projection"),
     ):
         with pytest.raises(error, match=match):
@@ -254,6 +258,10 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
     alone = Model(8)
     resize(alone, 9, head=alone.layer.tokens)  # the projection is another's
     assert (alone.layer.tokens.num_embeddings, alone.head.out_features) == (9, 8)
+    tied = Model(8)
+    tied.head.weight, tied.other = tied.layer.tokens.weight, nn.Linear(6, 8)  # a layer as wide as the vocabulary
+    resize(tied, 9)
+    assert (tied.head.weight.shape, tied.other.out_features) == ((9, 6), 8)
     nn.utils.parametrizations.weight_norm(model.head)
     with pytest.raises(SettingError, match="weight of Parametrized"):
         resize(model, 9, head=model.head)

@@ -46,10 +46,10 @@ def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]
     heads = [found] if head is not None or getattr(found, "weight", None) is not None else []
     rows, linear = (shape := table.weight.shape)[0], [m for m in module.named_modules() if isinstance(m[1], nn.Linear)]
     alike = [n for n, m in linear if (m.out_features, m.in_features) == shape and m.weight is not table.weight]
-    if not heads and alike:
+    if not heads and alike and not any(m.weight is table.weight for _, m in linear):  # not tied to a layer either
         raise SettingError(
             f"{alike[0]} has a weight of the shape of the token table, so it may be an untied output projection.\n"
-            f"Pass head=model.{alike[0]} to change both; if it is none, pass the token table as head=."
+            f"Pass head=model.get_submodule({alike[0]!r}) to change both; if it is none, pass the token table as head=."
         )
     tables = [Table(plain(table, "weight"))]
     for other in heads:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import getsource, signature
 from pathlib import Path
-from re import findall, sub
+from re import findall, search, sub
 from textwrap import dedent
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -359,13 +359,19 @@ def source_of(*built: object) -> str:
             of_module = isinstance(value, ModuleType) and is_own(value.__name__)
             name, value = (name, getattr(value, attribute, None)) if of_module else (first, value)
             while isinstance(value, partial):
-                found[f"{name}()"] = f"{name} = {(*value.args, *sorted(value.keywords.items()))!r}"
+                arguments = [*enumerate(value.args), *sorted(value.keywords.items())]
+                found[f"{name}()"] = f"{name} = {[each for each in arguments if _is_plain(each[1])]!r}"
+                todo += [each for _, each in arguments if isinstance(each, FunctionType) and is_own(each.__module__)]
                 value = value.func
             if isinstance(value, type | FunctionType) and is_own(value.__module__):
                 todo.append(value)
-            elif not name.startswith("__") and _is_plain(value):
+            elif not name.startswith("__") and _is_plain(value) and not search(rf"\b{name}{_CHANGED}", code):
                 found[name] = f"{name} = {value!r}"
     return "\n\n".join(found.values())
+
+
+_CHANGED = r"(\[[^\]]*\]\s*[-+*/|]?=(?!=)|\.(append|extend|insert|add|update|setdefault|pop|clear)\()"
+"""Code behind the name of a container that changes it: what is remembered from call to call is not a setting."""
 
 
 def _is_plain(value: object) -> bool:
