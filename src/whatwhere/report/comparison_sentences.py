@@ -166,7 +166,7 @@ def setup_sentence(results: Scored) -> str:
     apart = {"task", "lengths", "trained", "device", *(["test_sequences"] if task.sequences else [])}
     schemes = listed([f"{name_text(name)}{' (of our own)' if name in own else ''}" for name in results.schemes])
     files = [] if record.request is None else [name_text(PurePath(file).name) for file in record.request.files]
-    text = f" on {listed(files) or 'the docs of Python'} ({name_text(task.identity)}; the last tenth is held out)"
+    text = f" on {listed(files) or 'a text'} ({name_text(task.identity)}; the last tenth is held out)"
     changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
     model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
     trained = f"inputs of {ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
@@ -360,9 +360,9 @@ def first_to_fail(results: Comparison) -> str:
         scores = {group: score.median for group, score in found.items() if score is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
-            worst, other = (f"{name_text(g)} {{}} {score_text(results, scores[g])}" for g in (order[0], order[-1]))
-            at = f"{_length_text(results, length)}, where {other.format('has')}"
-            return f"With {scheme_name(best)}, {worst.format('fails first:')} {at}."
+            worst, other = ((name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1]))
+            at = f"{worst[1]} {_length_text(results, length)}, where {other[0]} has {other[1]}"
+            return f"With {scheme_name(best)}, {worst[0]} fails first: {at}."
     return ""
 
 

@@ -107,6 +107,14 @@ def test_of_models_that_only_one_module_tells_apart_none_is_taken_silently(wrapp
     assert [part.tensor for part in sizes.parts if part.tensor] == ["ema.embed_tokens.weight"]
 
 
+def test_what_is_of_no_model_alone_is_of_each(tmp_path: Path) -> None:
+    tensors = {f"{name}.embed_tokens.weight": np.full((9, 4), n, "f4") for n, name in enumerate(("model", "draft"))}
+    whole = Checkpoint.open(write_folder(tmp_path, {**tensors, "lm_head.weight": np.ones((9, 4), "f4") / 2}))
+    own = whole.model("model")
+    assert (own.output_projection, own.tied) == ("lm_head.weight", False)
+    assert sorted(own.tensors) == ["lm_head.weight", "model.embed_tokens.weight"]
+
+
 def test_of_several_runs_all_tables_are_those_of_one() -> None:
     names = "none-2/tokens.weight", "learned-2/tokens.weight", "learned-2/where.input.weight"
     for run, positions in (("none-2", None), ("learned-2", names[2])):

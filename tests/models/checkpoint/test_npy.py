@@ -168,8 +168,11 @@ def test_words_that_are_no_text(tmp_path: Path) -> None:
                                   ("(99,)", "'<U0'", b"")):  # fmt: skip
         refused(archive(tmp_path / "x.npz", ("words.npy", text_array(shape, descr, content))), "the array 'words'")
     codes = b"\xff\xff\xff\x7f\x00\xd8\x00\x00a\x00\x00\x00"
-    path = archive(tmp_path / "x.npz", ("words.npy", text_array("(3,)", "'<U1'", codes)))
-    assert Checkpoint.open(path).words == ["\ufffd", "\ufffd", "a"]
+    text, table = ("words.npy", text_array("(3,)", "'<U1'", codes)), ("table.npy", saved(WEIGHT[:3]))
+    assert Checkpoint.open(archive(tmp_path / "x.npz", text, table)).words == ["\ufffd", "\ufffd", "a"]
+    few = archive(tmp_path / "x.npz", text, table, ("source.npy", text_array("(1,)", "'<U1'", codes[:4])))
+    assert Checkpoint.open(few).words == ["\ufffd", "\ufffd", "a"]
+    assert Checkpoint.open(archive(tmp_path / "x.npz", text, table, ("tags.npy", text[1]))).words is None
 
 
 def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def _read_array(file: File, header: "_Header") -> np.ndarray:
 def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum; text is its words."""
     arrays: dict[str, Computed] = {}
-    words: Computed | None = None
+    texts: dict[str, Computed] = {}
     stated = _stated_members(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
@@ -81,13 +81,14 @@ def open_npz(file: File) -> Contents:
         if len(listed) > _MAX_MEMBERS:
             raise file.damaged(f"it holds {len(listed):,} arrays, but at most {_MAX_MEMBERS:,} are read")
         for info in listed:
-            name = _checked_name(file, info, arrays)
+            name = _checked_name(file, info, {**arrays, **texts})
             with archive.open(info) as opened:
                 header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size, True)
-            arrays[name] = _entry(file, name, header, partial(_read_member, file, info, header))
-            if header.dtype.kind == "U":
-                words = arrays.pop(name)
-    return Contents("npz", arrays, lambda: None if words is None else _texts(words.array(None)))
+            of_kind = texts if header.dtype.kind == "U" else arrays
+            of_kind[name] = _entry(file, name, header, partial(_read_member, file, info, header))
+    rows = {entry.shape[0] for entry in arrays.values() if len(entry.shape) == 2}
+    fitting = [text for text in texts.values() if text.shape[0] in rows]  # of several, nothing says which are the words
+    return Contents("npz", arrays, lambda: _texts(fitting[0].array(None)) if len(fitting) == 1 else None)
 
 
 def _texts(array: np.ndarray) -> list[str]:

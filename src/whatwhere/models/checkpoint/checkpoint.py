@@ -209,7 +209,8 @@ class Checkpoint:
             )
         if prefix is None:
             return self
-        entries = {name: entry for name, entry in self.tensors.items() if name.startswith(f"{prefix}.")}
+        others = tuple(f"{each}." for each in known if each != prefix)  # what no model's names have is of each
+        entries = {n: e for n, e in self.tensors.items() if n.startswith(f"{prefix}.") or not n.startswith(others)}
         part = last if self._part and (last := prefix.rpartition(".")[2]) in ("encoder", "decoder") else self._part
         return Checkpoint(self.path, replace(self._contents, entries=entries), part=part, like=self._like)
 

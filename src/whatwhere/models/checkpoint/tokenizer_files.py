@@ -175,7 +175,8 @@ def read_tokenizer(path: Path) -> Json:
             ids[content], free = free, free + 1
         if content not in tokens or "id" in token:
             tokens[content] = {**token, "id": ids[content]}
-    listed = optional_json(path.with_name(_LISTED))
+    decoder = optional_json(path.with_name(_SETTINGS)).get("added_tokens_decoder")
+    listed = {} if isinstance(decoder, Mapping) else optional_json(path.with_name(_LISTED))  # transformers reads one
     for content, stated in [*_numbered(beside), *listed.items()]:
         if ids.get(content) != stated:
             raise CheckpointError(
@@ -220,7 +221,7 @@ def _added_beside(path: Path, own: Mapping[str, Json]) -> list[Json]:
     """Return the tokens that files beside a vocabulary add to its own, as transformers does; special ones lack ids."""
     settings, listed = optional_json(path.with_name(_SETTINGS)), optional_json(path.with_name(_LISTED))
     if isinstance(decoder := settings.get("added_tokens_decoder"), Mapping):
-        numbered = [(token, int(n)) for n, token in decoder.items() if n.isdecimal()]
+        numbered = [(token, int(n)) for n, token in decoder.items() if n.isdecimal() and len(n) < 10]
     else:
         numbered = [(own.get(content, content), n) for content, n in listed.items()]
         settings = {**settings, **optional_json(path.with_name("special_tokens_map.json"))}
