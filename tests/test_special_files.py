@@ -68,7 +68,7 @@ def _no_hang() -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a model, a text and a tokenizer, which is the current one."""
-    save_file({"wte.weight": np.ones((7, 4), np.float32)}, tmp_path / "M.safetensors")
+    save_file({"wte.weight": np.arange(28, dtype=np.float32).reshape(7, 4)}, tmp_path / "M.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "T").write_text("cat " * 500)
     (tmp_path / "tokenizer.json").write_bytes(tokenizer(WORDS))
