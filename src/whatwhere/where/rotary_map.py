@@ -12,7 +12,7 @@ from whatwhere.errors import RegimeWarning, SettingError, ShapeError
 from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both, rotate_both_
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable
-from whatwhere.where.base import Bound, Heads, QueryKeyMap
+from whatwhere.where.base import Bound, Heads, QueryKeyMap, device_of
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
 
 Tables = tuple[Tensor, Tensor]
@@ -176,7 +176,8 @@ class ScaledRotaryMap(RotaryMap):
     def frequencies(
         self, lengths: Int64[Tensor, "*batch"] | None = None, device: torch.device | str | None = None
     ) -> Float64[Tensor, "*batch pairs"]:
-        """Return the angle of each pair per position, in radians."""
+        """Return the angle of each pair per position, in radians; on the device of its parameters if None is passed."""
+        device = device_of(self) if device is None else device
         return self._from_scaled(or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths))
 
     def _from_scaled(self, scaled: Float64[Tensor, "*batch pairs"]) -> Float64[Tensor, "*batch pairs"]:

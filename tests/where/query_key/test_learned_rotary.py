@@ -29,6 +29,14 @@ def test_in_float32_the_gradient_of_alpha_is_rounded_only():
     assert wide.alpha.grad.abs().max() > 1e4
 
 
+def test_frequencies_are_on_the_device_of_alpha() -> None:
+    scheme = ww.LearnedRotary(8, device="meta")
+    assert scheme.inverse_frequencies.is_meta
+    dynamic = ww.LearnedRotary(8, scaling=ww.scaling.DynamicNTK(2.0, 16), device="meta")
+    assert dynamic.frequencies(torch.tensor([16, 32])).is_meta
+    assert trained().to(torch.float64).frequencies(device="cpu").is_cpu
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_a_rotated_slice_anywhere_in_the_head(interleaved):
     """Its rotation is that of a head of these features alone; the others are copied, in place too."""
