@@ -135,3 +135,25 @@ def test_an_override_that_nothing_reads_is_refused(base: type, name: str) -> Non
     mixin = type("Mixin", (), {name: lambda self: None})
     with pytest.raises(SettingError, match=f"overrides {name}"):
         type("Mixed", (mixin, base), {})
+
+
+@pytest.mark.parametrize("doors", [(ww.QueryKeyMap, ww.InputEncoding), (ww.InputEncoding, ww.QueryKeyMap)])
+def test_a_scheme_of_two_doors_has_the_forward_of_the_one_that_needs_it(doors: tuple[type, ...]) -> None:
+    class Both(*doors):
+        dim = head_dim = 8
+
+        def forward(self, positions) -> Tensor:
+            return torch.ones(1, ww.Where().at(positions).queries.tokens, 8)
+
+        def bind(self, positions, lengths=None):
+            return ()
+
+        def map_query(self, q: Tensor, bound) -> Tensor:
+            return 2 * q
+
+        map_key = map_query
+
+    both, x = Both(), X[0, :, :, :5]
+    here = ww.Where(input=both, query_key=both).at(5)
+    assert torch.equal(here.input(x[:, 0]), x[:, 0] + 1)
+    assert torch.equal(here.query_key(x, x)[0], 2 * x)

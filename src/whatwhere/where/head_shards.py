@@ -42,9 +42,9 @@ class WithSettings(nn.Module):
 
 def _require_read(cls: type) -> None:
     """Raise SettingError where a class overrides a method that is final, since attention does not read it."""
-    abstract: set[str] = set()  # of another door before, as of a scheme of two doors
-    for base in cls.__mro__[1:]:
-        abstract |= getattr(base, "__abstractmethods__", set())
+    bases = cls.__mro__[1:]
+    abstract = set().union(*(getattr(base, "__abstractmethods__", ()) for base in bases))  # as of a scheme of two doors
+    for base in bases:
         for name, member in vars(base).items():
             method = getattr(member, "fget", member)
             final = isinstance(method, FunctionType) and hasattr(method, "__final__") and name not in abstract
