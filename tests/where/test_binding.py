@@ -242,3 +242,35 @@ def test_a_kept_here_follows_its_parameters() -> None:
     kept = ww.Where(ww.ALiBi(2)).at(20)
     gradient = torch.func.grad(lambda x: kept(x, k, v).square().sum())
     torch.testing.assert_close(torch.func.vjp(gradient, q)[1](v), torch.func.vjp(gradient, q)[1](v))
+
+
+def test_a_kept_here_follows_which_parameters_there_are() -> None:
+    class Slopes(ScoreBias):
+        num_heads = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.ones(2))
+            self.register_parameter("shift", None)
+
+        def bind(self, queries, keys, **content):
+            slope = torch.zeros(2) if self.slope is None else self.slope
+            shift = torch.zeros(2) if self.shift is None else self.shift
+            return lambda b, h, i, j: (j - i) * slope[h] + shift[h] * (j > 2)
+
+    q, k, v = draw(*[(1, 2, 20, 8)] * 3)
+    own, table = Slopes(), ww.T5(2, std=2.0)
+    parametrize = torch.nn.utils.parametrize.register_parametrization
+    changes = (
+        (own, lambda: setattr(own, "shift", torch.nn.Parameter(torch.ones(2)))),
+        (own, lambda: setattr(own, "slope", None)),
+        (table, lambda: parametrize(table, "weight", torch.nn.Tanh())),
+    )
+    with torch.no_grad():
+        for scheme, change in changes:
+            here = ww.Where(scheme).at(20)
+            before = here(q, k, v)
+            change()
+            after = here(q, k, v)
+            assert not torch.allclose(before, after, atol=1e-3)
+            assert torch.equal(after, ww.Where(scheme).at(20)(q, k, v))

@@ -258,7 +258,8 @@ class Here:
     """A `Where`, bound to positions: the schemes of one layer, for one forward pass.
 
     `where.at(positions)` makes one, and `bind` one for each layer of a model. Layers that share a scheme share its
-    tables. Tables follow their parameters, but not changes through `.data`, or between calls of a compiled layer.
+    tables. Tables follow their parameters, but not changes through `.data`, as by `.to()`, by a fused optimizer or
+    under fully_shard: bind anew after a step. Nor do they follow changes between calls of a compiled layer.
     """
 
     def __init__(self, where: Where, cache: PassCache) -> None:
