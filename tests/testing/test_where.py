@@ -238,6 +238,18 @@ def test_a_table_is_checked_up_to_its_end() -> None:
     assert check_where(lambda: ww.Where(ww.Learned(DIM, max_length=512)), compile=False).passed
 
 
+@pytest.mark.parametrize("end", [8, float("inf"), True, "512"])
+def test_a_max_length_of_another_meaning_is_not_read(end: object) -> None:
+    """Only check_where(max_length=) is refused below 64: an attribute of that name may be of the scheme's own."""
+
+    def build() -> ww.Where:
+        scheme = Input(lambda p: sinusoid(p.index[0], DIM))
+        scheme.max_length = end
+        return ww.Where(scheme)
+
+    assert check_where(build, compile=False).passed
+
+
 def test_a_report_names_the_law_with_numbers() -> None:
     report = check_where(lambda: ww.Where(Bias(by_slot)), compile=False)
     assert report["decoding"].line().endswith("where 1.5e-05 is allowed, first at position 4")

@@ -55,7 +55,7 @@ def check_where(
         key_heads: heads of keys and values, a divisor of num_heads; None is half of them, or 1.
         relative: whether shifting all positions changes nothing; None does not check it.
         max_length: how many positions there are, at least 64; None is the `max_length` of the input encoding, as of a
-            table, if it has one, and else checks positions up to 1,000,000.
+            table, if it has one of at least 64, and else checks positions up to 1,000,000.
         compile: whether to check the law `compile`, which takes some seconds.
         device: of all inputs.
 
@@ -74,8 +74,9 @@ def check_where(
     """
     last = harness.last_position("check_where", max_length)
     where = built(build, torch.device(device))
-    if max_length is None and (end := getattr(where.input, "max_length", None)) is not None:
-        last = harness.last_position("check_where", end)
+    end = getattr(where.input, "max_length", None)
+    if max_length is None and type(end) is int and end >= 64:
+        last = end - 1
     schemes = [part for part in (where.query_key, where.score, where.sink, where.input) if part is not None]
 
     def size(name: str, given: int | None, default: int) -> int:
