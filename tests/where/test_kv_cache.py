@@ -239,11 +239,13 @@ def test_inference_mode_and_other_modes_may_alternate() -> None:
 
 @pytest.mark.parametrize("capacity", [0, 12])
 @pytest.mark.parametrize("inferred", [True, False])
-def test_steps_of_decoding_are_one_graph(inferred: bool, capacity: int) -> None:
+@pytest.mark.parametrize(("backend", "forked"), [("inductor", False), ("eager", False), ("eager", True)])
+def test_steps_of_decoding_are_one_graph(backend: str, forked: bool, inferred: bool, capacity: int) -> None:
     where, text = ww.Where(ww.Rotary(HEAD_DIM), ww.ALiBi(HEADS), window=5), raw()
     cache = where.cache(capacity=capacity)
     with torch.inference_mode(inferred):
-        put(cache, text.at(slice(6)))
+        put(cache, text.at(slice(8 if forked else 6)))
+        cache = cache.fork().crop(6) if forked else cache
 
     def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         here = cache.at(1)
@@ -251,7 +253,8 @@ def test_steps_of_decoding_are_one_graph(inferred: bool, capacity: int) -> None:
         y: Tensor = here.attention(q, *cache.append(here, k, v))
         return y
 
-    compiled, graphs = torch.compile(step, fullgraph=True), counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+    compiled, graphs = torch.compile(step, fullgraph=True, backend=backend), counters["stats"]["unique_graphs"]
     with torch.no_grad():
         found = [compiled(*text.at(slice(t, t + 1))[1:]) for t in range(6, T)]
         same(torch.cat(found, 2), in_one_pass(where, text, T - 6))
@@ -619,6 +622,38 @@ def test_the_next_position_behind_a_paste_is_known_as_without_forgotten_keys(
         with pytest.raises(PositionError, match="do not count on by 1"):
             a.next()
         put(a, raw(1), ww.positions(1, start=start))  # one that is stated says nothing of later ones
+
+
+def test_a_paste_that_is_cropped_away_leaves_no_trace() -> None:
+    where = ww.Where(ww.Rotary(HEAD_DIM), window=3)
+    for at in (2, 100):  # among the tokens, and beyond them
+        a = filled(where, raw(4)).paste(filled(where, raw(3)), at=at)
+        assert a[:4].next().index.unique().tolist() == a.fork()[:3].shift(1).next().index.unique().tolist() == [4]
+        assert a.fork().drop(4, 7).next().index.unique().tolist() == [4]
+        put(a.crop(4), raw(1))
+        assert a.next().index.unique().tolist() == [5]
+        put(a, raw(1), ww.positions(1, start=40))
+        with pytest.raises(PositionError, match="do not count on by 1"):
+            a.next()
+    gone = filled(where, raw(8)).forget()  # positions 6 and 7
+    gone.paste(filled(where, raw(3)), at=5)
+    for unknown in (gone, gone[1:], gone[:3]):
+        with pytest.raises(PositionError, match="do not count on by 1"):
+            unknown.next()
+    put(gone.crop(2), raw(1))
+    assert gone.next().index.unique().tolist() == [9]
+
+
+@pytest.mark.parametrize(
+    "step", [ww.positions(1, start=40), ww.Positions.from_coordinates(torch.tensor([1, 2]), order=torch.tensor([7, 8]))]
+)
+def test_positions_behind_a_paste_at_the_end_have_to_count_on(step: ww.Positions) -> None:
+    where = ww.Where(ww.Rotary(HEAD_DIM))
+    a = filled(where, raw(4)).paste(filled(where, raw(3)), at=4)
+    assert a.next().index.unique().tolist() == [7]
+    put(a, raw(step.tokens), step)
+    with pytest.raises(PositionError, match="do not count on by 1"):
+        a.next()
 
 
 def test_a_cache_is_pasted_into_itself_and_may_begin_with_nothing() -> None:

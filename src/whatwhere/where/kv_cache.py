@@ -63,8 +63,8 @@ class KVCache:
         self._held: dict[str, Tensor] = {}  # by name; along axis 2 there may be room for more tokens
         self._room = 0  # tokens up to which they may be written to: what was given may not
         self._fitted: list[Any] = []  # sizes and dtypes of the last step, which fit
-        self._gaps = False  # whether forgotten keys, or paste(at=), are why coordinates do not count on by 1
-        self._no_next: PositionError | None = None  # why it was unknown before what comes next
+        self._gaps: int | None = None  # slots before forgotten keys, or paste(at=), left out coordinates
+        self._no_next: tuple[int, PositionError] | None = None  # slots before the next one was unknown, and why
 
     def __copy__(self) -> "KVCache":
         """Return a cache of the same tensors, which neither writes to."""
@@ -115,8 +115,8 @@ class KVCache:
         if not self.tokens:
             return as_positions(n, self.positions.device)
         if self._no_next is not None:
-            raise self._no_next
-        return self.positions.next_text(n) if self._gaps or self.positions.axes > 1 else self.positions.next(n)
+            raise self._no_next[1]
+        return (self.positions.next if self._gaps is None and self.positions.axes == 1 else self.positions.next_text)(n)
 
     def tree(
         self, parents: Integer[Tensor, "*rows drafts"]
@@ -212,6 +212,7 @@ class KVCache:
         slots, other = every[tokens], self._alike()
         self._require_remembered(int(slots.amax()) + 1 if len(slots) else 0)
         other._gather(slots[None])
+        other._settle(slots[None])
         beginning = torch.equal(slots, every[: len(slots)]) and not self.positions.is_part
         starts = None if beginning else part.known_starts()
         other.positions = text_positions(part.index, part.order, part.segment, part.numbering, starts)
@@ -226,7 +227,7 @@ class KVCache:
         index = rows if isinstance(rows, Tensor) else torch.tensor([*(range(self._batch) if rows is None else rows)])
         index, other = index.to(self.positions.device, torch.int64), self._alike()
         other._held, other._fitted = {name: self._of(name).index_select(0, index) for name in self._held}, []
-        other.positions, other._room = self.positions.select(index), self.tokens
+        other.positions = self.positions.select(index)
         return other
 
     def select(self, rows: Int64[Tensor, " some"] | Sequence[int]) -> "KVCache":
@@ -253,11 +254,11 @@ class KVCache:
         begin = self.tokens - len(slots)
         if begin == 0:
             return self
-        self._no_next = self._why_no_next()
+        self._no_next = None if (why := self._why_no_next()) is None else (0, why)
         last = p.start is not None and len(slots) > 0 and int(slots[0]) == begin  # which count on as ever
         kept = positions(len(slots), p.start + begin, p.device) if last and p.start is not None else p[slots]
         self._gather(slots[None])
-        self.positions, self._gaps = kept, True
+        self.positions, self._gaps = kept, 0
         self.least = self.least if self.where.window is None else len(slots) - spare
         return self
 
@@ -334,10 +335,13 @@ class KVCache:
             tensors["k"] = tensors["k"].to(self._held["k"].dtype) if self._held else moved.k
         forgotten = self.tokens + other.least if other.least else self.least
         keys = self.positions.append(new) if self.tokens else new
-        no_next = other._why_no_next() or self._why_no_next(new if keys is not new else None)
+        then = new if keys is not new else None
+        why, before, gaps = other._why_no_next() or self._why_no_next(then), self.tokens, self._gaps
+        beyond = why is None and then is not None and bool((first_token(then)[0] > self.next().index[0]).any())
+        gaps = before if gaps is None and (other._gaps is not None or beyond) else gaps
         self._append(new, keys, tensors, moved._lengths)
-        self.least, self._gaps = forgotten, self._gaps or other._gaps or (at is not None and keys is not new)
-        self._no_next = no_next if self._gaps else None
+        self.least, self._gaps = forgotten, gaps
+        self._no_next = self._no_next or (None if gaps is None or why is None else (before, why))
         return self
 
     def regime(self, n: int | None = None) -> "KVCache":
@@ -458,12 +462,13 @@ class KVCache:
                 held[name] = torch.cat([held[name][:, :, :before], x], dim=2) if before else x
             self._room = 0
             return
-        # What was made under inference_mode may not be written to without it.
+        # What was made under inference_mode may not be written to without it, and torch.compile cannot ask for it.
         inferring = torch.compiler.is_compiling() or torch.is_inference_mode_enabled()
         if not held or after > self._room or (not inferring and any(x.is_inference() for x in held.values())):
             self._room = max(self.capacity, after * 3 // 2 + 16 if before else after)
             for name, x in tensors.items():
-                larger = x.new_empty(*x.shape[:2], self._room, *x.shape[3:])
+                with torch.inference_mode(False):
+                    larger = x.new_empty(*x.shape[:2], self._room, *x.shape[3:])
                 if before:
                     larger[:, :, :before] = held[name][:, :, :before]
                 held[name] = larger
@@ -486,7 +491,15 @@ class KVCache:
     def _gather(self, slots: Int64[Tensor, "rows kept"]) -> None:
         """Keep copies of the tensors at some slots, for all sequences or for each."""
         self._held = {name: _at_slots(self._of(name), slots) for name in self._held}
-        self._room = slots.shape[1]
+        self._room = 0
+
+    def _settle(self, slots: Int64[Tensor, "rows kept"]) -> None:
+        """Forget gaps, and why the next position was unknown, where all slots that stay are from before."""
+        n, (gaps, why) = slots.shape[1], (self._gaps, self._no_next)
+        if gaps is not None:
+            first, unknown = (int((slots < end).cumprod(-1).sum(-1).amin()) for end in (gaps, why[0] if why else 0))
+            self._gaps = first if first < n else None
+            self._no_next = (unknown, why[1]) if why is not None and max(first, unknown) < n else None
 
     def _keep(self, slots: Int64[Tensor, "rows kept"], absent: Bool[Tensor, "batch kept"] | None = None) -> "KVCache":
         """Keep some slots as a text of its own, for all sequences or for each; those that are absent become padding."""
@@ -498,6 +511,7 @@ class KVCache:
             segment = torch.where(absent, -1, torch.zeros_like(order) if segment is None else segment)
         if len(slots) > 1 or not torch.equal(slots[0], torch.arange(slots.shape[1], device=slots.device)):
             self._gather(slots)  # else the rest of the tensors is overwritten, or left behind by a larger one
+        self._settle(slots)
         self.positions = text_positions(index, order, segment, p.numbering, starts)
         return self
 
