@@ -26,7 +26,7 @@ def test_a_scheme_of_ones_own_needs_its_function(results: Comparison) -> None:
         load_model(results, results.runs[0], build=nothing)
 
 
-def test_a_run_is_not_its_name(results: Comparison) -> None:
+def test_a_run_is_not_its_name(results: Comparison, our_own_checks: None) -> None:
     name: Any = "rotary-0"
     with pytest.raises(
         ww.errors.SettingError, match=r"run='rotary-0', but needs one of the runs, such as results.runs"

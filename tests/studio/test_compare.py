@@ -16,6 +16,7 @@ from whatwhere.cli import app
 from whatwhere.errors import ResultsError
 from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Section
+from whatwhere.report.text import number
 from whatwhere.studio.api import about
 from whatwhere.studio.api import findings as api
 from whatwhere.studio.session import Session
@@ -118,7 +119,8 @@ def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Pat
         name: [pytest.approx(value, rel=1e-5)] for name, value in exact.items()
     }
     assert moved.table.columns == ("row", "id in A", "id in B", *exact)
-    assert moved.table.rows == [["c", "2", "2", *(f"{value:.4f}".replace("-", "−") for value in exact.values())]]
+    cosine, norms = (f"{exact[name]:.4f}".replace("-", "−") for name in ("cosine", "norm B / A"))
+    assert moved.table.rows == [["c", "2", "2", number(exact["distance"]), cosine, norms]]
     assert [fraction for fraction, _ in reports] == sorted(fraction for fraction, _ in reports)
     reports.clear()
     api.difference(session, {"k": 2}, lambda *report: reports.append(report))

@@ -299,7 +299,7 @@ class _DifferentiableOnce(torch.autograd.Function):
         ctx.message = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, *g: Tensor) -> Tensor:
+    def backward(ctx: Any, *g: Tensor | None) -> Tensor:
         raise SettingError(ctx.message)
 
     @staticmethod

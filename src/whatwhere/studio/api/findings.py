@@ -69,7 +69,8 @@ def _warnings(session: Session, found: Inspection) -> Section:
     """
     files = session.kind == "checkpoint" and session.checkpoint.format != "run" and session.checkpoint.path.exists()
     checked = check_subject(session.subject).findings if files else []
-    rows = [(each.severity, each.rule, lint.line(each).partition(": ")[2]) for each in checked]
+    shown = [each for each in checked if each.rule != "duplicate-rows"]  # the diagnostics have them too, with a view
+    rows = [(each.severity, each.rule, lint.line(each).partition(": ")[2]) for each in shown]
     if isinstance(found.diagnostics, TokenDiagnostics):
         lists = diagnostics.first_sentences(found.diagnostics)
         rows += [(level, f"diagnostics.{name}", lists[name]) for name, level in _SUSPICIOUS.items() if name in lists]

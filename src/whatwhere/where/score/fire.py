@@ -65,8 +65,12 @@ class FIRE(ScoreBias):
         require_whole("FIRE", num_heads=num_heads, width=width)
         require_positive("FIRE", threshold=threshold, c=c)
         self.num_heads, self.width, self.threshold, self.initial_c = num_heads, width, threshold, c
-        shapes: dict[str, tuple[int, ...]] = {"c": (1,), "threshold_factor": (1,)}
-        shapes |= {"weight_in": (width,), "bias_in": (width,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "c": (1,),
+            "threshold_factor": (1,),
+            "weight_in": (width,),
+            "bias_in": (width,),
+        }
         shapes |= {"weight_out": (num_heads, width), "bias_out": (num_heads,)}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -98,12 +102,11 @@ class FIRE(ScoreBias):
             ratio = (c[first] * distance).abs().log1p() / ((c[first] * length).abs().log1p() + _EPSILON)
             bias = bias_out[h]
             if h.shape[1:] == (1, 1) and ratio.dim() == 4 and ratio.shape[1] == 1:  # a table: products for all heads
-                # The weights of each row of the table: in one sum over all pairs, float32 gradients round far more.
-                of_heads = weight_out[h[:, 0, 0]].expand(ratio.shape[0], ratio.shape[2], -1, -1)
+                of_heads = weight_out[h[:, 0, 0]]
                 for n in range(0, self.width, len(h)):  # so many features that they are no larger than the table
                     some = slice(n, n + len(h))
                     hidden = (weight_in[some, None, None] * ratio + bias_in[some, None, None]).relu()
-                    bias = bias + contract("bihn,bnij->bhij", of_heads[..., some], hidden)
+                    bias = bias + contract("hn,bnij->bhij", of_heads[:, some], hidden)
                 return bias
             for n in range(self.width):  # a kernel for single elements has no matrix product
                 hidden = (weight_in[first + n] * ratio + bias_in[first + n]).relu()
