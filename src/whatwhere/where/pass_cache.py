@@ -254,11 +254,11 @@ class PassCache:
         return value
 
 
-def _parameters_of(module: nn.Module) -> list[nn.Parameter]:
+def _parameters_of(module: nn.Module) -> list[Tensor]:
     """Return the parameters that a module has now, as `parameters()` does, in a quarter of the time."""
     if torch.compiler.is_compiling():
-        return list(module.parameters())
-    found = [each for each in module._parameters.values() if each is not None]
+        return [*module.parameters()]
+    found: list[Tensor] = [each for each in module._parameters.values() if each is not None]
     for part in module._modules.values():
         found += [] if part is None else _parameters_of(part)
     return found
