@@ -363,6 +363,7 @@ class Divided(ww.TokenEmbedding):
         return super().readout(hidden) / D**0.5
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_a_readout_of_a_subclass_has_the_loss_of_its_logits(reduction: str, softcap: float | None) -> None:
@@ -383,9 +384,8 @@ def test_a_readout_of_a_subclass_has_the_loss_of_its_logits(reduction: str, soft
     )
     for found, true in zip(table.top(hidden, 3, softcap), wanted.topk(3), strict=True):
         torch.testing.assert_close(found, true)
-    whole = torch.compile(
-        partial(table.loss, reduction=reduction, softcap=softcap, label_smoothing=0.1), fullgraph=True
-    )
+    loss = partial(table.loss, reduction=reduction, softcap=softcap, label_smoothing=0.1)
+    whole = torch.compile(loss, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(whole(hidden, targets), plain)
 
 

@@ -237,9 +237,10 @@ def test_inference_mode_and_other_modes_may_alternate() -> None:
         close(cache, text, ww.positions(4))
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("capacity", [0, 12])
 @pytest.mark.parametrize("inferred", [True, False])
-@pytest.mark.parametrize(("backend", "forked"), [("inductor", False), ("eager", False), ("eager", True)])
+@pytest.mark.parametrize(("backend", "forked"), [("aot_eager", False), ("eager", False), ("eager", True)])
 def test_steps_of_decoding_are_one_graph(backend: str, forked: bool, inferred: bool, capacity: int) -> None:
     where, text = ww.Where(ww.Rotary(HEAD_DIM), ww.ALiBi(HEADS), window=5), raw()
     cache = where.cache(capacity=capacity)
@@ -253,7 +254,6 @@ def test_steps_of_decoding_are_one_graph(backend: str, forked: bool, inferred: b
         y: Tensor = here.attention(q, *cache.append(here, k, v))
         return y
 
-    torch._dynamo.reset()
     compiled, graphs = torch.compile(step, fullgraph=True, backend=backend), counters["stats"]["unique_graphs"]
     with torch.no_grad():
         found = [compiled(*text.at(slice(t, t + 1))[1:]) for t in range(6, T)]
