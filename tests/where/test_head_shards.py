@@ -1,5 +1,7 @@
 """Schemes of some of the heads: their outputs side by side are those of all heads."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -51,22 +53,25 @@ LEARNED = [
 ]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_shards_side_by_side_equal_the_whole(name: str) -> None:
-    where = disturbed(CASES[name]).double()
+def attention_of(name: str) -> Callable[[ww.Where, slice], Tensor]:
+    """Return the attention of some heads of the same float64 numbers, at positions that suit a case."""
     positions = ww.Positions.grid(3, 3) if any(part in name for part in TWO_AXES) else ww.positions(TOKENS)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, TOKENS, DIM, generator=generator, dtype=torch.float64)
     q, k, v = (torch.randn(2, HEADS, TOKENS, 16, generator=generator, dtype=torch.float64) for _ in range(3))
-    whole = attend(where, x, q, k, v, positions)
+    return lambda where, own: attend(where, x, q[:, own], k[:, own], v[:, own], positions)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shards_side_by_side_equal_the_whole(name: str) -> None:
+    where, run = disturbed(CASES[name]).double(), attention_of(name)
+    whole = run(where, slice(HEADS))
     for split in SPLITS:
         if name == "sets of fope" and split == SPLITS[1]:
             continue
         parts = []
         for first, count in split:
-            own = slice(first, first + count)
-            shard = where.heads(first, count, total=HEADS)
-            parts.append(attend(shard, x, q[:, own], k[:, own], v[:, own], positions))
+            parts.append(run(where.heads(first, count, total=HEADS), slice(first, first + count)))
         torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-12, rtol=1e-12)
 
 
@@ -88,15 +93,11 @@ def test_slices_of_the_parameters_make_the_whole_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_gradients_of_slices_are_those_of_the_whole_and_the_others_are_to_be_summed(name: str) -> None:
-    where = disturbed(CASES[name]).double()
-    positions = ww.Positions.grid(3, 3) if any(part in name for part in TWO_AXES) else ww.positions(TOKENS)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, TOKENS, DIM, generator=generator, dtype=torch.float64)
-    q, k, v = (torch.randn(2, HEADS, TOKENS, 16, generator=generator, dtype=torch.float64) for _ in range(3))
-    attend(where, x, q, k, v, positions).square().sum().backward()
+    where, run = disturbed(CASES[name]).double(), attention_of(name)
+    run(where, slice(HEADS)).square().sum().backward()
     shards = [where.heads(first, 2, total=HEADS) for first in (0, 2)]
     for shard, own in zip(shards, (slice(0, 2), slice(2, 4)), strict=True):
-        attend(shard, x, q[:, own], k[:, own], v[:, own], positions).square().sum().backward()
+        run(shard, own).square().sum().backward()
     for path, module in where.named_modules():
         parts = [shard.get_submodule(path) for shard in shards]
         sliced: frozenset[str] = getattr(parts[0], "sliced_parameters", frozenset())
