@@ -233,12 +233,17 @@ def _update(
 
 @triton.jit
 @no_type_check
+def _is_in_row(rows, at, slots, row):
+    return (at < slots) & (tl.load(rows + tl.minimum(at, slots - 1)) == row)
+
+
+@triton.jit
+@no_type_check
 def _of_slot(gradient, rows, order, at, slots, row, dim, feature):
-    # Zeros, and False, beyond the last slot of the row.
-    near = tl.minimum(at, slots - 1)
-    here = (at < slots) & (tl.load(rows + near) == row)
-    slot = tl.load(order + near)
-    return tl.load(gradient + slot * dim + feature, mask=feature < tl.where(here, dim, 0), other=0.0), here
+    # Zeros beyond the last slot of the row.
+    here = _is_in_row(rows, at, slots, row)
+    slot = tl.load(order + tl.minimum(at, slots - 1))
+    return tl.load(gradient + slot * dim + feature, mask=feature < tl.where(here, dim, 0), other=0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["slots", "padding"])
@@ -248,16 +253,17 @@ def _sum_by_row(gradient, rows, order, out, slots, padding, dim, BLOCK: tl.const
     at = tl.program_id(0).to(tl.int64)
     to = out + at * dim + feature
     row = tl.load(rows + at)
-    more = _is_first(rows, at, row) & (row != padding)
+    at = tl.where(_is_first(rows, at, row) & (row != padding), at, slots)
     total = tl.full((BLOCK,), 0.0, tl.float32)
-    while more:  # four at a time: one read does not wait for the sum before it
-        a, _ = _of_slot(gradient, rows, order, at, slots, row, dim, feature)
-        b, _ = _of_slot(gradient, rows, order, at + 1, slots, row, dim, feature)
-        c, _ = _of_slot(gradient, rows, order, at + 2, slots, row, dim, feature)
-        d, more = _of_slot(gradient, rows, order, at + 3, slots, row, dim, feature)
-        total += a.to(tl.float32)
-        total += b.to(tl.float32)
-        total += c.to(tl.float32)
-        total += d.to(tl.float32)
+    # Triton 3.6 cannot compile a loop that ends by what its body has read.
+    while _is_in_row(rows, at, slots, row):  # four at a time: one read does not wait for the sum before it
+        a = _of_slot(gradient, rows, order, at, slots, row, dim, feature)
+        b = _of_slot(gradient, rows, order, at + 1, slots, row, dim, feature)
+        c = _of_slot(gradient, rows, order, at + 2, slots, row, dim, feature)
+        d = _of_slot(gradient, rows, order, at + 3, slots, row, dim, feature)
+        total += a
+        total += b
+        total += c
+        total += d
         at += 4
     tl.store(to, total.to(out.dtype.element_ty), mask=feature < dim)
