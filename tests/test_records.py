@@ -15,7 +15,7 @@ from reliability.readable_files import OWN
 from whatwhere.comparison.read import read_results
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.golden import read_golden, write_golden
-from whatwhere.records import CHECKSUM, Schema, sealed
+from whatwhere.records import CHECKSUM, Schema, with_checksum
 
 from .comparison.made_up import made_up_folder
 
@@ -36,26 +36,26 @@ NOTES = Schema("notes", 3, "Write it again.", unchecked={2})
     ],
 )
 def test_what_was_changed_is_refused(change: dict[str, Any], message: str) -> None:
-    content = NOTES.sealed({"number": 1 / 3, "by length": {8: float("nan")}})
+    content = NOTES.wrap({"number": 1 / 3, "by length": {8: float("nan")}})
     read = json.loads(json.dumps(content, indent=3))  # other spaces
-    assert NOTES.opened(read, "notes.json") == {
+    assert NOTES.unwrap(read, "notes.json") == {
         "format": "notes", "version": 3, "number": 1 / 3, "by length": {"8": None},
     }  # fmt: skip
     with pytest.raises(ww.errors.ResultsError, match=message):
-        NOTES.opened({**read, **change}, "notes.json")
+        NOTES.unwrap({**read, **change}, "notes.json")
 
 
 @pytest.mark.parametrize("content", ["notes", [1], 3, None])
 def test_what_is_no_object_is_refused(content: object) -> None:
     with pytest.raises(ww.errors.ResultsError, match=r"notes\.json holds a \w+, but an object is needed\.\nWrite it"):
-        NOTES.opened(content, "notes.json")
+        NOTES.unwrap(content, "notes.json")
 
 
 def test_an_earlier_version_without_a_checksum_is_read() -> None:
     content = {"format": "notes", "version": 2, "number": 5}
-    assert NOTES.opened(content, "notes.json") == {**content, "version": 3}
+    assert NOTES.unwrap(content, "notes.json") == {**content, "version": 3}
     with pytest.raises(ww.errors.ResultsError, match="has another checksum"):
-        NOTES.opened({**content, "version": 3}, "notes.json")
+        NOTES.unwrap({**content, "version": 3}, "notes.json")
 
 
 def test_results_evidence_and_golden_vectors_of_the_versions_before_are_read(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_results_evidence_and_golden_vectors_of_the_versions_before_are_read(tmp
     }
     for path, read in files.items():
         content = json.loads(path.read_text())
-        assert content == sealed(content)
+        assert content == with_checksum(content)
         del content[CHECKSUM]
         path.write_text(json.dumps(content))
         with pytest.raises(ww.errors.WhatWhereError, match=r"has another checksum.*\n[A-Z].*\."):

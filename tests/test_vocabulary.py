@@ -60,6 +60,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"trembl(?:es|ing)": ("drawn each time: it trembles", "one random batch per point, so the curve is noisy", ()),
     r"cache of keys": ("left padding or a cache of keys", "KV cache", ()),
     r"lead, not a proof": ("an order of schemes is a lead, not a proof", "too few seeds: treat it as a hint", ()),
+    r"none is none": ("another map; None is none.", "None for no such map", ()),
     r"only other positions": ("Packed documents are only other positions.", "for packing you pass different ones", ()),
     r"where (?:a|the|each) token stands": ("It says where a token stands.", "position", ()),
 }

@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import save
 
 from reliability.whole_files import incomplete
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 
 WHOLE = {
     "a.csv": b"a,b,c\n1,2,3\n4,5,6\n",
     "a.html": b"<p>words</p></html>\n",
-    "a.json": json.dumps(sealed({"a": [1, 2]})).encode(),
+    "a.json": json.dumps(with_checksum({"a": [1, 2]})).encode(),
     "a.pdf": b"%PDF-1.4\n%%EOF\n",
     "a.safetensors": save({"a": torch.zeros(3)}),
     "a.svg": b"<svg><path/></svg>\n",

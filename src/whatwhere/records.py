@@ -73,11 +73,11 @@ class Schema:
     way_out: str
     unchecked: Collection[int] = ()
 
-    def sealed(self, record: object) -> dict[str, Any]:
+    def wrap(self, record: object) -> dict[str, Any]:
         """Return a record as what JSON holds, with format, version and checksum; every number keeps all its digits."""
-        return sealed({"format": self.format, "version": self.version, **to_json(record, None)})
+        return with_checksum({"format": self.format, "version": self.version, **to_json(record, None)})
 
-    def opened(self, content: object, source: str, error: type[WhatWhereError] = ResultsError) -> dict[str, Any]:
+    def unwrap(self, content: object, source: str, error: type[WhatWhereError] = ResultsError) -> dict[str, Any]:
         """Return the content of a file without its checksum; raise `error` if that, format or version is different."""
         if not isinstance(content, Mapping):
             raise error(f"{source} holds a {type(content).__name__}, but an object is needed.\n{self.way_out}")
@@ -96,7 +96,7 @@ class Schema:
         return {**{key: value for key, value in content.items() if key != CHECKSUM}, "version": self.version}
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what JSON holds with the checksum of it."""
     return {**content, CHECKSUM: checksum(content)}
 

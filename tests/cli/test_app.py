@@ -21,7 +21,7 @@ import pytest
 import whatwhere as ww
 from whatwhere import cli
 from whatwhere.cli.app import program
-from whatwhere.records import sealed, to_json
+from whatwhere.records import to_json, with_checksum
 from whatwhere.where.catalogue import describe
 
 from ..running import Output, json_of, whatwhere
@@ -156,7 +156,7 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     differences = result.pop("differences")
     assert [{pair["first"], pair["second"]} for pair in differences["pairs"]] == [{"rotary+alibi", "none"}]
     assert (differences["length"], differences["seeds"], differences["seeds_needed"]) == (8, [5], 6)
-    assert sealed(result) == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert with_checksum(result) == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [run["scheme"] for run in result["runs"]] == ["rotary+alibi", "none"]
     line = next(line for line in first.out.splitlines() if line.split()[:1] == ["none"])
     assert line.split()[-1] == f"{100 * result['summary']['none']['scores']['8']['all']['median']:.1f}"

@@ -16,7 +16,7 @@ from whatwhere.comparison.results import RunResult, summarize
 from whatwhere.comparison.run import view_of
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.records import from_json, sealed, to_json
+from whatwhere.records import from_json, to_json, with_checksum
 from whatwhere.where.catalogue import catalogue
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -79,7 +79,7 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
         "summary": _summaries(runs),
         "schemes": {scheme: _scheme(scheme) for scheme in schemes},
     }
-    (folder / "results.json").write_text(json.dumps(sealed(data)), encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(with_checksum(data)), encoding="utf-8")
     return folder
 
 
@@ -176,7 +176,7 @@ def change(folder: Path, how: Callable[[dict[str, Any]], Any]) -> Path:
     path = folder / "results.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     how(data)
-    path.write_text(json.dumps(sealed(data)), encoding="utf-8")
+    path.write_text(json.dumps(with_checksum(data)), encoding="utf-8")
     return folder
 
 

@@ -19,7 +19,7 @@ from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 
 from ..running import error_of, whatwhere
 from . import made_up
@@ -110,7 +110,7 @@ def change(path: Path, *changes: Callable[[Any], Any]) -> None:
     content = json.loads(path.read_text())
     for part in changes:
         part(content)
-    path.write_text(json.dumps(sealed(content)))
+    path.write_text(json.dumps(with_checksum(content)))
 
 
 @pytest.mark.parametrize(

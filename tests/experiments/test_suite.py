@@ -14,7 +14,7 @@ from experiments.evidence_page import fault_row, page, unequal_test_sets
 from experiments.record import FaultRow, Statement
 from whatwhere.comparison.results import Spread
 from whatwhere.errors import ResultsError
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 
 from ..comparison.made_up import made_up_folder
 
@@ -46,7 +46,7 @@ def test_what_is_finished_is_not_done_again(calls, tmp_path):
     path = tmp_path / "X1.json"
     content = json.loads(path.read_text())
     content["versions"]["torch"] = "1.0"
-    path.write_text(json.dumps(sealed(content)))
+    path.write_text(json.dumps(with_checksum(content)))
     suite.run_evidence(tmp_path, "quick")
     assert len(calls) == 2, "another version is measured again"
 

@@ -19,7 +19,7 @@ import whatwhere as ww
 from tests.running import error_of, json_of, whatwhere
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.golden import read_golden, verify, write_golden
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 
 from .tiny import config_of, model_of
 
@@ -280,7 +280,7 @@ def test_a_description_of_other_numbers_is_refused(folder: Path) -> None:
     """Only the numbers have a hash: a changed list of names would leave laws out."""
     record = json.loads((folder / "golden.json").read_text())
     record["kinds"][0]["names"].pop()
-    (folder / "golden.json").write_text(json.dumps(sealed(record)))
+    (folder / "golden.json").write_text(json.dumps(with_checksum(record)))
     with pytest.raises(CheckpointError, match="other names, positions or distances"):
         verify(folder, port(folder))
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import whatwhere as ww
 from whatwhere.analysis.rotary import rotary
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import NoData, Subject
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.load_where import attention_of_layers
@@ -127,7 +127,7 @@ def test_the_frequencies_and_factors_of_mistral_large_4_are_those_of_the_file(tm
     bare = {name: tensor for name, tensor in tensors.items() if "alpha" not in name and "softmax" not in name}
     notes = ww.load_where(folder(tmp_path, model.config.to_dict(), bare)).notes
     assert sum("not in the file" in note for note in notes) == 3
-    with pytest.raises(Absent, match="its frequencies are weights"):
+    with pytest.raises(NoData, match="its frequencies are weights"):
         rotary(Subject(ww.Checkpoint.open(path), 0, lambda _: None))
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 from whatwhere.report.section import Chart, Section
 from whatwhere.report.text import number
 from whatwhere.studio.api import about
@@ -91,7 +91,7 @@ def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "a")
     content = json.loads((tmp_path / "a/results.json").read_text(encoding="utf-8"))
     content["summary"]["learned"]["in_length"] = {"median": "high"}
-    (tmp_path / "a/results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
+    (tmp_path / "a/results.json").write_text(json.dumps(with_checksum(content)), encoding="utf-8")
     with pytest.raises(ResultsError, match="Expected `float`, got `str`"):
         api.results(Session.open(tmp_path / "a"), {})
 

@@ -43,7 +43,7 @@ REFUSED: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {
         (WALK | {"head": 12}, "from 0 to 11"),
         (WALK | {"scheme": "cope", "causal": False}, "supports causal attention only"),
     ],
-    ("fresh", "pipeline.walk"): [(LEARNED | {"run": "learned-0"}, "no folder of a comparison")],
+    ("fresh", "pipeline.walk"): [(LEARNED | {"run": "learned-0"}, "not a folder of a comparison")],
     ("fresh", "tokens.card"): [({"token": "Max", "run": "none-7"}, "no setting 'run'")],
     ("fresh", "positions.shown"): [({"scheme": "rotary", "door": "window"}, "door must be one of")],
     ("fresh", "biases.shown"): [
@@ -60,7 +60,7 @@ REFUSED: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {
         ({"a": "theta"}, "'theta' sets nothing here"),
         ({"b": "truncate=1"}, "truncate must be one of true, false"),
     ],
-    ("fresh", "compare.results"): [({}, "no folder of a comparison")],
+    ("fresh", "compare.results"): [({}, "not a folder of a comparison")],
     ("fresh", "compare.difference"): [({}, "whatwhere studio A B")],
     ("session", "tokens.card"): [({"token": "Max", "run": "none-7"}, "no run 'none-7'")],
     ("session", "pipeline.walk"): [(LEARNED | {"run": "../x"}, r"no run '\.\./x'")],

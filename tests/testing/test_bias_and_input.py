@@ -124,17 +124,17 @@ def test_t5_and_its_broken_readings(bidirectional):
     def table(q, k):
         return np.array([[[weight[bucket(int(i - j)), head] for j in k] for i in q] for head in range(2)])
 
-    def tried(fn):
+    def or_missing(fn):
         return check_bias(fn, 2, expected=table, causal=not bidirectional, max_length=2001)
 
-    tried(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
-    swapped = tried(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
-    late = tried(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
+    or_missing(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
+    swapped = or_missing(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
+    late = or_missing(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
     assert failed(swapped) == failed(late) == {"formula"}
     assert "distance is key minus query" in notes(swapped)
     assert "distances are one too large" in notes(late)
     if bidirectional:
-        oneway = tried(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
+        oneway = or_missing(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
         assert "made for causal attention" in notes(oneway)
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 from whatwhere.what import row_files, row_training
 from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmbedding
 from whatwhere.what.ngram_hash import xor_hashes
@@ -645,7 +645,7 @@ def test_steps_that_no_training_can_have_are_refused(path: Path, change: dict, w
     file = path.with_name(path.name + ".training") / "steps.json"
     stated = json.loads(file.read_bytes())
     del stated["checksum"]
-    file.write_text(json.dumps(sealed({**stated, "steps": {**stated["steps"], **change}})))
+    file.write_text(json.dumps(with_checksum({**stated, "steps": {**stated["steps"], **change}})))
     with pytest.raises(CheckpointError, match=words):
         FileTokenEmbedding(path)
 

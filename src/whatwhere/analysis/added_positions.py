@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import far_below
 from whatwhere.analysis.pca import Spectrum, spectrum
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import NoData, Subject
 from whatwhere.errors import ShapeError
 from whatwhere.large_arrays import finite_rows
 from whatwhere.models.model_text import token_factor
@@ -144,11 +144,11 @@ def positions(subject: Subject) -> PositionTable:
     """Compute the similarities, norms and spectrum of the position embedding."""
     try:
         table = subject.positions
-    except Absent as problem:
-        raise Absent(instead_of_positions(subject, str(problem))) from None
+    except NoData as problem:
+        raise NoData(instead_of_positions(subject, str(problem))) from None
     finite = np.isfinite(table).all(axis=1).sum()
     if finite < len(table) or len(table) < 2:
-        raise Absent(f"the position table has {len(table)} rows, {len(table) - finite} of them not finite")
+        raise NoData(f"the position table has {len(table)} rows, {len(table) - finite} of them not finite")
     subject.progress("examining positions")
     trained = trained_positions(table[:_MAX_POSITIONS])
     name = subject.checkpoint.position_table
@@ -166,7 +166,7 @@ def adds_none(subject: Subject) -> bool:
         if subject.checkpoint.format == "run":
             return subject.run[0].where.input is None
         return subject.description.input is None
-    except Absent:
+    except NoData:
         return False
 
 
@@ -292,14 +292,14 @@ def variance(subject: Subject) -> InputVariance:
     """Return the shares of the variance of the first layer's input that tokens and positions explain."""
     try:
         added = subject.positions
-    except Absent as problem:
+    except NoData as problem:
         alone = "; so the first layer's input is the token embedding alone" if adds_none(subject) else ""
-        raise Absent(instead_of_positions(subject, str(problem)) + alone) from None
+        raise NoData(instead_of_positions(subject, str(problem)) + alone) from None
     table = subject.table
     if added.shape[1] != table.shape[1]:
-        raise Absent(f"tokens have {table.shape[1]} features and positions {added.shape[1]}: a projection is between")
+        raise NoData(f"tokens have {table.shape[1]} features and positions {added.shape[1]}: a projection is between")
     if not np.isfinite(added).any() or not len(subject.usable):
-        raise Absent("no row holds finite numbers")
+        raise NoData("no row holds finite numbers")
     subject.progress("splitting the variance of tokens and positions")
     gain, shift, norm = _first_norm(subject, table.shape[1])
     types = subject.checkpoint.segment_table

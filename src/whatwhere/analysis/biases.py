@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64
 
 from whatwhere.analysis.rotary import layers_of
-from whatwhere.analysis.subject import Absent, Subject, reason_of
+from whatwhere.analysis.subject import NoData, Subject, reason_of
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.load_where import bias_tables, fill_bias
@@ -127,8 +127,8 @@ def biases(subject: Subject) -> BiasReport:
     ]
     if not groups:
         if not any(description.heads for description in parts):
-            raise Absent("no layer of this model has attention")
-        raise Absent("no layer of this model adds a bias to its attention scores")
+            raise NoData("no layer of this model has attention")
+        raise NoData("no layer of this model adds a bias to its attention scores")
     return BiasReport(groups)
 
 
@@ -138,7 +138,7 @@ def _of_run(subject: Subject) -> BiasLayers:
     loaded, length = subject.run
     scheme: Any = loaded.where.score
     if scheme is None:
-        raise Absent(f"the first layer of this run, {loaded.title}, adds no bias to its attention scores")
+        raise NoData(f"the first layer of this run, {loaded.title}, adds no bias to its attention scores")
     why = "this bias depends on queries and keys" if scheme.by_content else "; ".join(loaded.notes)
     if not why and not isinstance(scheme, DistanceBias):
         why = "this bias may depend on more than the distance: whatwhere studio RESULTS shows its matrix"
@@ -166,7 +166,7 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
         try:
             fill_bias(scheme, subject.checkpoint, table)
         except CheckpointError as problem:
-            raise Absent(reason_of(problem)) from None
+            raise NoData(reason_of(problem)) from None
         own = [layers[n]] if len(tables) > 1 else layers
         groups.append(BiasLayers(name, part, own, table, _curves(scheme, most)))
     return groups
@@ -180,7 +180,7 @@ def _curves(scheme: Any, examined: int) -> BiasCurves:
     bias = _biases(scheme, examined)
     future = _biases(scheme, -examined) if getattr(scheme, "bidirectional", False) else None
     if not all(np.isfinite(each).all() for each in (bias, future) if each is not None):
-        raise Absent("the bias holds numbers that are not finite")
+        raise NoData("the bias holds numbers that are not finite")
     past, endless = effective_range(bias), isinstance(scheme, T5)
     # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
     far = past.distance

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
-from whatwhere.analysis.subject import Absent, Progress, reason_of, tried
+from whatwhere.analysis.subject import NoData, Progress, or_missing, reason_of
 from whatwhere.analysis.table_difference import Alignment, Movement, align, movement, overlap, procrustes, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.large_arrays import row_blocks, rows_at_a_time, selected_rows
@@ -227,7 +227,7 @@ def difference(
 
 def _tried(part: Callable[[], Part]) -> Part | Missing:
     try:
-        return tried(part)
+        return or_missing(part)
     except (CheckpointError, MissingExtra) as problem:
         return Missing(f"this cannot be read: {reason_of(problem)}")
 
@@ -244,10 +244,10 @@ class _Matched:
     @cached_property
     def moved(self) -> Movement:
         if not len(self.x):
-            raise Absent(self.absent)
+            raise NoData(self.absent)
         if self.x.shape != self.y.shape:
             one, other = self.x.shape[1], self.y.shape[1]
-            raise Absent(f"rows have {one:,} and {other:,} features, so they have no distance")
+            raise NoData(f"rows have {one:,} and {other:,} features, so they have no distance")
         return movement(self.x, self.y)
 
     def rows(self, moved: Movement, most: int) -> RowsDifference:
@@ -276,10 +276,10 @@ class _Matched:
     def rotated(self, most: int, seed: int, progress: Progress) -> RotatedDifference:
         """Rotate one space onto the other and compare again, unless they are alike."""
         if _summary(self.moved.cosine).median >= ALIKE:
-            raise Absent(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
+            raise NoData(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
         rows, dim = self.x.shape
         if rows < 4 * dim:
-            raise Absent(f"{rows:,} shared rows are too few to fit a rotation of {dim:,} features")
+            raise NoData(f"{rows:,} shared rows are too few to fit a rotation of {dim:,} features")
         progress("rotating one space onto the other")
         _, rest, fitted = procrustes(self.x, self.y, seed)
         held_out = _summary(np.delete(rest.cosine, fitted)).median
@@ -287,7 +287,7 @@ class _Matched:
 
     def neighbors(self, k: int, queries: int, seed: int, progress: Progress) -> NeighborsDifference:
         if len(self.x) < 2:
-            raise Absent("there are fewer than two shared tokens" if len(self.x) else self.absent)
+            raise NoData("there are fewer than two shared tokens" if len(self.x) else self.absent)
         progress("comparing nearest neighbors")
         shared = overlap(self.x, self.y, k, queries, seed)
         order = np.argsort(shared.kept, kind="stable")[:_LEAST_KEPT]
@@ -331,7 +331,7 @@ def _positions(first: Checkpoint, second: Checkpoint, most: int, progress: Progr
     offsets = first.position_offset or 0, second.position_offset or 0
     for checkpoint, offset in zip((first, second), offsets, strict=True):
         if (name := checkpoint.position_table) is None:
-            raise Absent(f"there is no position table in {checkpoint.path}")
+            raise NoData(f"there is no position table in {checkpoint.path}")
         progress(f"reading {name} of {checkpoint.path}")
         tables.append(read_table(checkpoint, name))
         keys.append([n - offset if n >= offset else "" for n in tables[-1].ids.tolist()])
@@ -377,9 +377,9 @@ def _group(name: str) -> str:
 def _others(first: Checkpoint, second: Checkpoint, compared: set[str], progress: Progress) -> list[GroupDifference]:
     here, there = ({*one.tensors} - compared for one in (first, second))
     if not here | there:
-        raise Absent("there are no other tensors")
+        raise NoData("there are no other tensors")
     if not here & there:
-        raise Absent("no other tensor has one name in both, as where two formats name them differently")
+        raise NoData("no other tensor has one name in both, as where two formats name them differently")
     found = []
     for group in (*_GROUPS, "others"):
         one, other = ({name for name in names if _group(name) == group} for names in (here, there))

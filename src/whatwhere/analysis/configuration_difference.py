@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.rotary import layers_of, rotary_agreement
-from whatwhere.analysis.subject import Absent, reason_of
+from whatwhere.analysis.subject import NoData, reason_of
 from whatwhere.errors import WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 
@@ -81,9 +81,9 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         one, other = (side.description if isinstance(side, Checkpoint) else side for side in (first, second))
     except (WhatWhereError, NotImplementedError) as problem:
         if all(isinstance(side, Checkpoint) and side.config is None and not side.metadata for side in (first, second)):
-            raise Absent("neither has a configuration") from None
+            raise NoData("neither has a configuration") from None
         if keys is None:
-            raise Absent(f"a configuration is not understood: {reason_of(problem)}") from None
+            raise NoData(f"a configuration is not understood: {reason_of(problem)}") from None
         return ConfigurationDifference(keys, not_understood=reason_of(problem))
     length = max((side.max_length or 0 for side in (one, other)), default=0) or _DISTANCES[-1]
     facts = [

@@ -9,7 +9,7 @@ from whatwhere.analysis.added_positions import InputVariance, PositionTable, pos
 from whatwhere.analysis.biases import BiasReport, biases
 from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.rotary import RotaryReport, rotary
-from whatwhere.analysis.subject import Progress, Subject, tried
+from whatwhere.analysis.subject import Progress, Subject, or_missing
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.analysis.token_table import Norms, Sizes, norms, sizes, token_spectrum
 from whatwhere.analysis.token_tables import SiblingTables, token_tables
@@ -126,7 +126,7 @@ def examine(
     if checkpoint.format == "configuration":
         sections = [name for name in sections if name in CONFIGURED] if tuple(sections) == SECTIONS else sections
     findings = {
-        name: known if name == "diagnostics" and known is not None else tried(_SECTIONS[name], subject)
+        name: known if name == "diagnostics" and known is not None else or_missing(_SECTIONS[name], subject)
         for name in sections
     }
     return Inspection(

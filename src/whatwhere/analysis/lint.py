@@ -11,7 +11,7 @@ from jaxtyping import Bool
 
 from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.inspection import opened
-from whatwhere.analysis.subject import OF_ANOTHER, Absent, Progress, Subject, reason_of, tried
+from whatwhere.analysis.subject import OF_ANOTHER, NoData, Progress, Subject, or_missing, reason_of
 from whatwhere.analysis.token_table import rows_and_tokens
 from whatwhere.errors import SettingError, ShapeError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
@@ -109,7 +109,7 @@ def check_subject(subject: Subject) -> CheckedModel:
     """Check a model whose tables may have been read already."""
     findings, unchecked = list[ModelFinding](), dict[str, str]()
     for name, look in _CHECKS.items():
-        found = tried(lambda look: [*look(subject)], look, also=WhatWhereError)
+        found = or_missing(lambda look: [*look(subject)], look, also=WhatWhereError)
         if isinstance(found, Missing):
             unchecked[name] = found.missing
         else:
@@ -123,7 +123,7 @@ def _found(rule: str, **values: Any) -> ModelFinding:
 
 
 def _lengths(subject: Subject) -> Iterator[ModelFinding]:
-    """Compare lengths and factors, or find what reading refuses; a model type that is not known is no fault."""
+    """Compare lengths and factors, or find what reading refuses; a model type that is not known is not a fault."""
     checkpoint, config = subject.checkpoint, subject.checkpoint.config or {}
     try:
         description = checkpoint.description if config else subject.description  # which says why there is none
@@ -211,14 +211,14 @@ def _ties(subject: Subject) -> Iterator[ModelFinding]:
 
 def _rows_of(subject: Subject) -> int:
     if subject.shape is None:
-        raise Absent("the number of rows of the token table is not known")
+        raise NoData("the number of rows of the token table is not known")
     return subject.shape[0]
 
 
 def _require_described(checkpoint: Checkpoint) -> None:
-    """Raise Absent where the configuration is not that of the model whose token table is read."""
+    """Raise NoData where the configuration is not that of the model whose token table is read."""
     if not checkpoint.describes_table:
-        raise Absent(OF_ANOTHER.format(checkpoint.token_table))
+        raise NoData(OF_ANOTHER.format(checkpoint.token_table))
 
 
 def _special_ids(subject: Subject) -> Iterator[ModelFinding]:
@@ -241,7 +241,7 @@ def _tokens(subject: Subject) -> Iterator[ModelFinding]:
     rows = _rows_of(subject)
     known = rows_and_tokens(subject, rows)
     if known["tokens"] is None:
-        raise Absent("the number of tokens is not known: there is no tokenizer and no list of tokens")
+        raise NoData("the number of tokens is not known: there is no tokenizer and no list of tokens")
     if known["without_row"]:
         first = known["first_without_row"][0]
         yield _found("tokens-without-row", count=known["without_row"], token=first.token, id=first.id, rows=rows)
@@ -253,7 +253,7 @@ def _rows(subject: Subject) -> Iterator[ModelFinding]:
     checkpoint, spared = subject.checkpoint, _spared(subject)
     norms = {checkpoint.token_table: subject.norms}
     for name in (None if checkpoint.tied else checkpoint.output_projection, checkpoint.position_table):
-        if name is not None and isinstance(rows := tried(subject.optional, name, also=WhatWhereError), np.ndarray):
+        if name is not None and isinstance(rows := or_missing(subject.optional, name, also=WhatWhereError), np.ndarray):
             norms[name] = row_norms(rows)
     equal = [group for group in (np.array(ids) for ids in subject.diagnostics.duplicates) if not spared[group].all()]
     if len(ids := np.sort(np.concatenate([*equal, np.empty(0, int)]))):

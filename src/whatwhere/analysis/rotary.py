@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from jaxtyping import Bool, Float, Float64
 
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import NoData, Subject
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.load_where import fill_frequencies
 
@@ -195,7 +195,7 @@ def rotary(subject: Subject) -> RotaryReport:
         (plan, layers) for plan, layers in layers_of(description.query_key) if plan.scheme.startswith("rotary")
     ]
     if not rotations:
-        raise Absent(f"no layer of this model {'rotates queries and keys' if description.heads else 'has attention'}")
+        raise NoData(f"no layer of this model {'rotates queries and keys' if description.heads else 'has attention'}")
     subject.progress("examining rotary")
     groups, used = zip(*(_examined(plan, layers, subject) for plan, layers in rotations), strict=True)
     between = []
@@ -218,7 +218,7 @@ def rotary(subject: Subject) -> RotaryReport:
 
 
 def layers_of(settings: Sequence[Setting | None]) -> list[tuple[Setting, list[int]]]:
-    """Return each distinct setting of layers with the numbers of the layers that have it; None is none."""
+    """Return each distinct setting of layers with the numbers of the layers that have it; None has no group."""
     groups: list[tuple[Setting, list[int]]] = []
     for layer, setting in enumerate(settings):
         if setting is not None:
@@ -237,7 +237,7 @@ def _examined(plan: "Plan", layers: list[int], subject: Subject) -> tuple[Rotary
 
     description, scheme = subject.description, cast("Any", plan.build())
     if not fill_frequencies(scheme, subject.checkpoint):
-        raise Absent("its frequencies are weights (rotary_emb.alpha), which are not in the file")
+        raise NoData("its frequencies are weights (rotary_emb.alpha), which are not in the file")
     trained, claimed, lengths = _lengths(scheme.scaling, description.max_length)
     unscaled = inverse_frequencies(scheme.rotary_dim, scheme.theta).numpy()
     used = scheme.frequencies(tensor(claimed)) if scheme.follows_length else scheme.inverse_frequencies

@@ -38,7 +38,7 @@ NONE_ADDED = "this model adds no position embedding to its token embeddings"
 _SHOWN = "for its angles: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
 
 
-class Absent(Exception):
+class NoData(Exception):
     """A section cannot be computed; the message is the reason, a sentence without its full stop."""
 
 
@@ -57,12 +57,12 @@ class Subject:
         """The token table, float32 or float64."""
         name = self.checkpoint.token_table
         if self.checkpoint.format == "configuration":
-            raise Absent("a configuration has no weights")
+            raise NoData("a configuration has no weights")
         if name is None:
             if self.checkpoint.adapter:
-                raise Absent(f"this is {self.checkpoint.adapter}, whose tables are not in it")
+                raise NoData(f"this is {self.checkpoint.adapter}, whose tables are not in it")
             known = ", ".join(list(self.checkpoint.tensors)[:4])
-            raise Absent(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
+            raise NoData(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
         self.progress(f"reading {name}")
         return self._read(name)
 
@@ -76,7 +76,7 @@ class Subject:
             return None
         try:
             return self.description.vocab_size, self.description.token_dim
-        except Absent:
+        except NoData:
             return None
 
     @cached_property
@@ -114,7 +114,7 @@ class Subject:
         """The tokens as strings, one for each row of the table; "" for a row without one."""
         words = self.checkpoint.words
         if words is None:
-            raise Absent("the tokens of the rows are not known: there is no tokenizer and no list of tokens")
+            raise NoData("the tokens of the rows are not known: there is no tokenizer and no list of tokens")
         rows = len(self.table)
         return words[:rows] + [""] * (rows - len(words))
 
@@ -138,7 +138,7 @@ class Subject:
         """The tokenizer of the checkpoint."""
         own = self.checkpoint.tokenizer
         if own is None:
-            raise Absent(f"{self.checkpoint.why_no_tokenizer}, so no text can be encoded")
+            raise NoData(f"{self.checkpoint.why_no_tokenizer}, so no text can be encoded")
         return own
 
     @cached_property
@@ -146,15 +146,15 @@ class Subject:
         """The tokens and positions that the configuration describes."""
         if self.checkpoint.format == "run":
             shown = _SHOWN.format(self.checkpoint.path.name)
-            raise Absent(f"runs have no configuration; this one's scheme is {self.run[0].title}; {shown}")
+            raise NoData(f"runs have no configuration; this one's scheme is {self.run[0].title}; {shown}")
         if self.checkpoint.config is None:
             unknown = "there is no configuration, so the positional encoding of this model is not known"
-            raise Absent(why_unread(self.checkpoint.metadata) or unknown)
+            raise NoData(why_unread(self.checkpoint.metadata) or unknown)
         self.progress("reading the configuration")
         try:
             return self.checkpoint.description
         except WhatWhereError as problem:
-            raise Absent(f"the configuration is not understood: {reason_of(problem)}") from None
+            raise NoData(f"the configuration is not understood: {reason_of(problem)}") from None
 
     @cached_property
     def positions(self) -> Float[np.ndarray, "positions dim"]:
@@ -164,7 +164,7 @@ class Subject:
             self.progress(f"reading {name}")
             return self._read(name)[self.offset :]
         if not self.checkpoint.describes_table:
-            raise Absent(OF_ANOTHER.format(self.checkpoint.token_table))
+            raise NoData(OF_ANOTHER.format(self.checkpoint.token_table))
         scheme: Any
         if self.checkpoint.format == "run":
             loaded, length = self.run
@@ -173,10 +173,10 @@ class Subject:
             plan, most = self.description.input, self.description.max_length
             if plan is not None and (most is None or "max_length" in plan.settings):
                 known = "" if most is None else f" of {most:,} positions"
-                raise Absent(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
+                raise NoData(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
             scheme, length = None if plan is None else plan.build(), min(most or 0, 4096)
         if scheme is None:
-            raise Absent(NONE_ADDED)
+            raise NoData(NONE_ADDED)
         from whatwhere.position.positions import positions
 
         added = scheme(positions(length))
@@ -194,7 +194,7 @@ class Subject:
         try:
             return load_where(results, path.name), run_length(results, path.name)
         except WhatWhereError as problem:
-            raise Absent(reason_of(problem)) from None
+            raise NoData(reason_of(problem)) from None
 
     @property
     def offset(self) -> int:
@@ -210,10 +210,10 @@ class Subject:
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:
         if (why := self.checkpoint.why_unread(name)) is not None:
-            raise Absent(f"{quoted(name)} {why}")
+            raise NoData(f"{quoted(name)} {why}")
         array = read_rows(self.checkpoint, name)
         if array.ndim == 2 and 0 in array.shape:
-            raise Absent(f"the tensor {quoted(name)} is empty: its shape is {array.shape}")
+            raise NoData(f"the tensor {quoted(name)} is empty: its shape is {array.shape}")
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 
@@ -226,11 +226,13 @@ def reason_of(problem: Exception) -> str:
     return f"{said} ({question[0].lower()}{question[1:]})" if said else text.removesuffix("?")
 
 
-def tried(part: Callable[..., Result], *given: object, also: type[WhatWhereError] | tuple[()] = ()) -> Result | Missing:
-    """Compute a part of some findings, or return why it cannot be computed: it is Absent, or what is caught `also`."""
+def or_missing(
+    part: Callable[..., Result], *given: object, also: type[WhatWhereError] | tuple[()] = ()
+) -> Result | Missing:
+    """Compute a part of some findings, or return why it cannot be computed: NoData, or what is caught `also`."""
     try:
         return part(*given)
-    except Absent as problem:
+    except NoData as problem:
         return Missing(str(problem))
     except also as problem:
         return Missing(reason_of(problem))

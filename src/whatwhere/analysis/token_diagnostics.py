@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
-from whatwhere.analysis.subject import Subject, tried
+from whatwhere.analysis.subject import Subject, or_missing
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.models.model_text import token_types
 from whatwhere.records import Missing
@@ -258,7 +258,7 @@ def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
 
 
 def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
-    tokenizer = tried(lambda: subject.tokenizer)
+    tokenizer = or_missing(lambda: subject.tokenizer)
     if isinstance(tokenizer, Missing):
         return tokenizer
 

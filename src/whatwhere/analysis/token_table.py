@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import InitialScale, initial_scale
 from whatwhere.analysis.pca import Spectrum, spectrum
-from whatwhere.analysis.subject import Absent, Subject, tried
+from whatwhere.analysis.subject import NoData, Subject, or_missing
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
@@ -162,21 +162,21 @@ def norms(subject: Subject) -> Norms:
     """Return the norms of the rows: their distribution, also by token type and script."""
     finite = subject.norms[np.isfinite(subject.norms)]
     if not len(finite):
-        raise Absent("no row of the token table holds finite numbers")
+        raise NoData("no row of the token table holds finite numbers")
     counts, edges = np.histogram(finite, _BINS)
     percentiles = np.percentile(finite, _PERCENTILES).tolist()
     return Norms(
         rows=len(subject.norms), finite=len(finite), mean=float(finite.mean()),
         percentiles=dict(zip(map(str, _PERCENTILES), percentiles, strict=True)), histogram=Histogram(edges, counts),
-        by_type=tried(lambda: _grouped(subject.norms, subject.token_types)),
-        by_script=tried(lambda: _grouped(subject.norms, subject.scripts)),
+        by_type=or_missing(lambda: _grouped(subject.norms, subject.token_types)),
+        by_script=or_missing(lambda: _grouped(subject.norms, subject.scripts)),
     )  # fmt: skip
 
 
 def token_spectrum(subject: Subject) -> Spectrum:
     """Return the spectrum of the rows that are finite and not zero."""
     if len(subject.usable) < 2:
-        raise Absent("fewer than two rows of the token table hold finite numbers other than 0")
+        raise NoData("fewer than two rows of the token table hold finite numbers other than 0")
     subject.progress("computing the spectrum")
     return spectrum(selected_rows(subject.table, subject.usable), subject.seed)
 
@@ -246,7 +246,7 @@ def _changed(subject: Subject) -> TableChange | None:
 def _initial(subject: Subject) -> InitialScale | None:
     try:
         table, computed = subject.table, subject.diagnostics
-    except Absent:
+    except NoData:
         return None
     if len(subject.usable) < 2:  # one row does not differ from the mean
         return None

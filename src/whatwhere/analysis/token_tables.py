@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import row_norms
-from whatwhere.analysis.subject import Absent, Subject, tried
+from whatwhere.analysis.subject import NoData, Subject, or_missing
 from whatwhere.errors import TextError, WhatWhereError
 from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.records import Missing
@@ -176,7 +176,7 @@ def token_tables(subject: Subject) -> SiblingTables:
     if not found:
         names, why = subject.checkpoint.names, "token ids select rows of no other table than the token table"
         listed = f"{', '.join(names.others)} (--run {' or '.join(names.models[1:])})"
-        raise Absent(f"{why}; of other models in the file there are {listed}" if names.others else why)
+        raise NoData(f"{why}; of other models in the file there are {listed}" if names.others else why)
     return SiblingTables([_examined(subject, table) for table in found])
 
 
@@ -189,7 +189,7 @@ def _examined(subject: Subject, table: TokenTable) -> SiblingTable:
         dim = checkpoint.entry(table.others["projection"]).shape[0]
         factors = (table.parameters + dim * table.features, table.rows * dim)
     subject.progress(f"sampling rows of {table.name}")
-    sampled = tried(_sample, subject, table, also=WhatWhereError)
+    sampled = or_missing(_sample, subject, table, also=WhatWhereError)
     read = table.kind == "hashed n-grams" and bool(subject.texts)
     norms: Sequence[SampledNorms] | Missing
     if isinstance(sampled, Missing):
@@ -200,7 +200,7 @@ def _examined(subject: Subject, table: TokenTable) -> SiblingTable:
         norms = [_norms(sampled[:, at * width : (at + 1) * width], at) for at in range(columns)]
     return SiblingTable(
         table=table, num_layers=columns, factors=factors, sampled=0 if isinstance(sampled, Missing) else len(sampled),
-        norms=norms, occupancy=tried(_occupancy, subject, table, also=WhatWhereError) if read else None,
+        norms=norms, occupancy=or_missing(_occupancy, subject, table, also=WhatWhereError) if read else None,
     )  # fmt: skip
 
 

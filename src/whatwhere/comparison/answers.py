@@ -69,7 +69,7 @@ class Answers:
 
     tokens: tuple[str, ...]  # of the sequence
     ids: tuple[int, ...]  # of the sequence
-    correct: str | None  # the correct answer; None where the task knows none, as for a sequence that is no expression
+    correct: str | None  # the correct answer; None where the task knows none, as of what is not an expression
     chosen: Chosen
     trained: tuple[int, ...]  # the lengths of training, in tokens
     answers: tuple[Answer, ...]  # in the order of the comparison

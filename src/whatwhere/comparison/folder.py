@@ -136,7 +136,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(path, self._request, _REQUEST)
         before = read_json(path, _REQUEST)
-        now = _REQUEST.opened(json.loads(json.dumps(_REQUEST.sealed(self._request))), str(path))
+        now = _REQUEST.unwrap(json.loads(json.dumps(_REQUEST.wrap(self._request))), str(path))
         if (difference := _first_difference(before, now)) is not None:
             name, old, new = difference
             raise ResultsError(
@@ -170,7 +170,7 @@ def losses_so_far(folder: Path) -> list[LossesSoFar]:
 def write_json(path: Path, record: object, schema: Schema | None = None) -> None:
     """Write a record as JSON, whole or not at all; every number is kept to the last bit."""
     try:
-        content = to_json(record, None) if schema is None else schema.sealed(record)
+        content = to_json(record, None) if schema is None else schema.wrap(record)
         write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n", follow=False)
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem

@@ -412,7 +412,7 @@ def read_json(path: Path, schema: Schema) -> Mapping[str, object]:
     except CheckpointError as problem:
         first = str(problem).partition("\n")[0].rstrip(".")
         raise ResultsError(f"{first}.\nMove it away, or choose another folder.") from None
-    return schema.opened(content, str(path))
+    return schema.unwrap(content, str(path))
 
 
 def _cell(values: Spread | None) -> str:

@@ -228,7 +228,7 @@ def _make(
     )
     before = int(np.searchsorted(np.cumsum(counts), first_held_out(count), side="right"))
     made = _Record(stored.sha256, about, (sum(counts[:before]), sum(sizes[:before])))
-    write_atomic(record, json.dumps(_SCHEMA.sealed(made)), follow=False)
+    write_atomic(record, json.dumps(_SCHEMA.wrap(made)), follow=False)
     return stored, made
 
 

@@ -30,7 +30,7 @@ from whatwhere.where.score.t5 import T5
 UNPATCHED = {
     "ctrl": "its sinusoids are an attribute of the model, beside a token table with another name",
     "dia_encoder": "its decoder, of codes of sound, is not read, and has the same kind of rotary module",
-    "evolla": "its encoder of proteins has rotary modules of its own, which are no part of the text",
+    "evolla": "its encoder of proteins has rotary modules of its own, which are not part of the text",
     "ibert": "its tables are quantized",
     "longt5": "its function of the bias takes other arguments than T5's",
     "mistral_large4_text": "the frequencies of its rotary module are weights, which a patch does not replace",
@@ -339,7 +339,7 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
 
 
 def _replace_table(patched: Patch, name: str, module: Any) -> None:
-    """Replace a table of positions that is no plain nn.Embedding, if this module is one."""
+    """Replace a table of positions that is not a plain nn.Embedding, if this module is one."""
     kind, description = type(module).__name__, patched.description
     buffers = dict(module.named_buffers(recurse=False))
     if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
@@ -395,7 +395,7 @@ def _require_lookup(name: str, module: nn.Embedding) -> None:
     elif type(module).forward is not nn.Embedding.forward and not _scales(module) and not normed(module):
         problem = f"is {_article(type(module).__name__)}, which has a forward of its own"
     elif type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
-        problem = f"has a weight that is no plain parameter of floating-point numbers, but {type(weight.data).__name__}"
+        problem = f"has a weight that is not a plain floating-point parameter, but {type(weight.data).__name__}"
     else:
         return
     raise SettingError(

@@ -115,7 +115,7 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
     try:
         with atomic_folder(out, replace=force) as folder:
             (folder / NUMBERS).write_bytes(content)
-            (folder / RECORD).write_text(json.dumps(SCHEMA.sealed(golden), indent=1) + "\n", encoding="utf-8")
+            (folder / RECORD).write_text(json.dumps(SCHEMA.wrap(golden), indent=1) + "\n", encoding="utf-8")
     except OSError as problem:
         raise CheckpointError(f"{out} cannot be written: {problem.strerror or problem}.") from None
     return golden
@@ -314,7 +314,7 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise CheckpointError(f"{folder} has no {RECORD}.\nPass a folder that whatwhere golden has written.")
-    record = SCHEMA.opened(read_json(folder / RECORD, _MAX_BYTES), str(folder / RECORD), CheckpointError)
+    record = SCHEMA.unwrap(read_json(folder / RECORD, _MAX_BYTES), str(folder / RECORD), CheckpointError)
     golden = from_json(Golden, record, RECORD)
     numbers, _ = _read_numbers(folder / NUMBERS)
     if sha256((folder / NUMBERS).read_bytes()).hexdigest() != golden.sha256:

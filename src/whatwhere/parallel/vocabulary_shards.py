@@ -230,7 +230,7 @@ def vocabulary_cross_entropy(
     Raises:
         SettingError: If the logits are not sharded by tokens, or the reduction is unknown.
         ShapeError: If there is not one target for each.
-        TokenError: If a target is no whole number or outside the vocabulary, or targets differ from those of another
+        TokenError: If a target is not a whole number or outside the vocabulary, or targets differ from those of another
             process.
     """
     if not isinstance(logits, DTensor) or logits.placements != (Shard(logits.dim() - 1),):

@@ -264,7 +264,7 @@ def inkling_gates(
         x: (tokens, dim).
         weight: W, (heads * features, dim), head by head.
         gain: (heads, features), with max_norm only.
-        max_norm: M; None is none.
+        max_norm: M; None for no limit.
 
     Returns:
         Shape (heads, tokens, features).

@@ -11,7 +11,7 @@ from whatwhere.analysis.biases import BiasLayers
 from whatwhere.analysis.biases import biases as inspected_biases
 from whatwhere.analysis.rotary import RotaryLayers, layers_of
 from whatwhere.analysis.rotary import rotary as inspected_rotary
-from whatwhere.analysis.subject import Subject, tried
+from whatwhere.analysis.subject import Subject, or_missing
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted, visible
 from whatwhere.models.configuration.read import from_huggingface
@@ -179,7 +179,7 @@ def token_tensor(session: Session, name: str, run: str) -> str:
     if session.runs:
         return session.known_run(name if name in session.runs else run) + TOKENS
     if run:
-        raise SettingError("what is open here is no folder of a comparison, so it has no runs.")
+        raise SettingError("what is open here is not a folder of a comparison, so it has no runs.")
     if session.checkpoint.token_table is None:
         raise SettingError("no tensor of this file is known as its token table: take the words of the text instead.")
     return session.checkpoint.token_table
@@ -202,7 +202,7 @@ def _section(session: Session, section: Callable[[Subject], Section]) -> Section
     if session.kind != "checkpoint":
         return Missing(_NOTHING_OPEN if session.kind == "fresh" else _COMPARISON)
     try:
-        return tried(section, session.subject)
+        return or_missing(section, session.subject)
     except (WhatWhereError, NotImplementedError) as problem:
         return Missing(str(problem))
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.inspection import SECTIONS, Inspection, examine
 from whatwhere.analysis.nearest_neighbors import Search, norms
-from whatwhere.analysis.subject import EXAMPLES_ON_PAGE, Progress, Subject, tried
+from whatwhere.analysis.subject import EXAMPLES_ON_PAGE, Progress, Subject, or_missing
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
@@ -138,8 +138,8 @@ class Session:
         """What the comparison has measured, checked; SettingError where what is open is none."""
         if self.kind != "results":
             raise SettingError(
-                "what is open here is no folder of a comparison.\nMake one with whatwhere compare, or whatwhere demo, "
-                "and open it: whatwhere studio FOLDER."
+                "what is open here is not a folder of a comparison.\nMake one with whatwhere compare, or whatwhere "
+                "demo, and open it: whatwhere studio FOLDER."
             )
         from whatwhere.comparison.read import read_results
 
@@ -234,7 +234,7 @@ class Session:
     def diagnostics(self, progress: Progress) -> TokenDiagnostics | Missing:
         """Return the diagnostics of the token table, or why there are none."""
         with _reporting(progress):
-            return self.once("diagnostics", lambda: tried(token_diagnostics, self.subject))
+            return self.once("diagnostics", lambda: or_missing(token_diagnostics, self.subject))
 
     def inspection(self, progress: Progress) -> Inspection:
         """Return the inspection of what is open, of the sections that apply to it."""

@@ -72,7 +72,7 @@ def check_bias(
     Raises:
         ShapeError: If num_heads is below 1, or `expected` returns a wrong shape.
         SettingError: If `expected` is not one of the above, or max_length below 64.
-        DoorError: If `expected` names a scheme that is no score bias, or one that depends on queries and keys.
+        DoorError: If `expected` names a scheme that is not a score bias, or one that depends on queries and keys.
 
     Examples:
         >>> from whatwhere import ALiBi

@@ -254,7 +254,7 @@ class RowFiles:
         flush = replace(last, name=name, before=last.name, together=together, rows=rows.tolist(), digest=digest)
         path = self.folder / _STEPS
         with own_errors(path):
-            write_atomic(path, json.dumps(_SCHEMA.sealed(flush)), follow=False)
+            write_atomic(path, json.dumps(_SCHEMA.wrap(flush)), follow=False)
         self._flush = flush
         if self._undo is not None:
             self._undo.close()
@@ -396,7 +396,7 @@ def _head(undo: Path) -> bytes | None:
 def _parsed(content: bytes, path: Path) -> Flush:
     """Return what a file of steps says."""
     try:
-        flush = from_json(Flush, _SCHEMA.opened(json.loads(content), str(path), CheckpointError), "it")
+        flush = from_json(Flush, _SCHEMA.unwrap(json.loads(content), str(path), CheckpointError), "it")
         steps = flush.steps
         if not 0 <= steps.base <= steps.number < _MOST_STEPS:
             raise ValueError(f"it is at step {steps.number}, from {steps.base}")

@@ -239,7 +239,7 @@ class QueryKeyMap(OfHeads, ABC):
     def _require_one_regime(self, so_far: Bound, of_whole: Bound, lengths: Tensor, whole: Tensor) -> None:
         """Raise PositionError where the length of a slice and that of the text it is of differ in what is bound."""
 
-        def several(_: int, at: tuple[int, ...]) -> PositionError:
+        def differing(_: int, at: tuple[int, ...]) -> PositionError:
             slot = int((lengths != whole).flatten().nonzero()[0])
             return PositionError(
                 f"{type(self).__name__} follows the length of the text, and these positions are a slice p[a:b]: up to "
@@ -249,7 +249,7 @@ class QueryKeyMap(OfHeads, ABC):
             )
 
         differ = torch.stack([(a != b).any() for a, b in zip(so_far, of_whole, strict=True)])
-        require_range(differ.long(), 1, several)
+        require_range(differ.long(), 1, differing)
 
     def require_direction(self, causal: bool) -> None:
         """Raise SettingError if attention is bidirectional, but the scheme supports causal attention only."""

@@ -71,7 +71,7 @@ class Where(nn.Module):
     Raises:
         DoorError: If two schemes belong to one door, a scheme is passed to the wrong door, or an argument is not a
             scheme.
-        SettingError: If softmax scales differ, or one is not above 0; or the window or the sink is none.
+        SettingError: If softmax scales differ, or one is not above 0; or window or sink is of a wrong class.
         ShapeError: If the window's size is not a whole number of at least 1.
 
     Examples:

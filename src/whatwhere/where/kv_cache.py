@@ -566,7 +566,7 @@ def _counts(p: Positions) -> bool:
 
 
 def _moved(p: Positions, by: Tensor, order_by: Tensor, starts: Tensor | None) -> Positions:
-    """Return positions with `by` added to coordinates and `order_by` to orders, where they are no padding."""
+    """Return positions with `by` added to coordinates and `order_by` to orders, where they are not padding."""
     real = _documents(p) >= 0
     index, order = p.index + by * real, p.order + order_by * real
     if not p.real:

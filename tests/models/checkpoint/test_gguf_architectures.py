@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import whatwhere as ww
-from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.subject import NoData, Subject
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, NOT_READ
 from whatwhere.models.load_where import load_where
@@ -318,7 +318,7 @@ def test_architectures_that_are_not_read_have_their_reason(tmp_path: Path) -> No
         _ = checkpoint.description
     with pytest.raises(ww.errors.SettingError, match=reason):
         load_where(checkpoint)
-    with pytest.raises(Absent, match=reason):
+    with pytest.raises(NoData, match=reason):
         _ = Subject(checkpoint, 0, lambda _: None).description
     named = [name for names in NOT_READ.values() for name in names]
     assert len(set(named)) == len(named)

@@ -9,7 +9,7 @@ import pytest
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint, write_projector
-from whatwhere.records import sealed
+from whatwhere.records import with_checksum
 
 from .damage import refused
 from .samples import WEIGHT, WORDS, lines
@@ -98,7 +98,7 @@ def test_results(results: Path) -> None:
 def test_a_first_run_without_a_table_of_positions_has_none(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results / "models", tmp_path / "models")
     said = json.loads((results / "results.json").read_text())
-    (tmp_path / "results.json").write_text(json.dumps(sealed(said | {"runs": said["runs"][::-1]})))
+    (tmp_path / "results.json").write_text(json.dumps(with_checksum(said | {"runs": said["runs"][::-1]})))
     checkpoint = Checkpoint.open(tmp_path)
     assert (checkpoint.token_table or "").startswith("rotary_alibi")
     assert checkpoint.position_table is None
@@ -117,7 +117,7 @@ def test_a_first_run_without_a_table_of_positions_has_none(results: Path, tmp_pa
 )  # fmt: skip
 def test_results_that_claim_otherwise(change: dict[str, object], message: str, results: Path, tmp_path: Path) -> None:
     said = json.loads((results / "results.json").read_text()) | change
-    (tmp_path / "results.json").write_text(json.dumps(sealed(said)))
+    (tmp_path / "results.json").write_text(json.dumps(with_checksum(said)))
     (tmp_path / "models").mkdir()
     (tmp_path.parent / "secret.safetensors").write_bytes((results / "models" / "learned-0.safetensors").read_bytes())
     refused(tmp_path, message)

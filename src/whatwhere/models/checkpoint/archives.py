@@ -5,8 +5,8 @@ the size of the file before anything is allocated, and objects, which are pickle
 
 Reading a pickle executes a program in it, so that is done only if the caller allows it. `torch.load(weights_only=True)`
 restricts it to tensors and plain containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with
-`mmap=True` values stay in the file until they are read, but those from before torch 1.6, which is no zip. It does not
-compare the storages with sizes and checksums of the zip: this module does.
+`mmap=True` values stay in the file until they are read, but those from before torch 1.6, which is not a zip. It does
+not compare the storages with sizes and checksums of the zip: this module does.
 """
 
 import re
@@ -64,7 +64,7 @@ def open_npy(file: File) -> Contents:
 
 
 def _read_array(file: File, header: "_Header") -> np.ndarray:
-    with file.opened() as stream:
+    with file.stream() as stream:
         whole = stream.read_into(header.end, np.empty(prod(header.shape), header.dtype))
     return whole.reshape(header.shape, order="F" if header.fortran_order else "C")
 

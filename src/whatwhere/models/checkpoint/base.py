@@ -265,7 +265,7 @@ class ByteRange(Entry):
             return out
         stored = np.dtype(kind.stored).newbyteorder("<")
         row_bytes, step = prod(row) // kind.block * kind.bytes, _BLOCK // kind.bytes * kind.block
-        with self.source.opened() as stream:
+        with self.source.stream() as stream:
             for start, first, count in contiguous_runs(range(1) if rows is None else rows):
                 flat = out[start : start + count].reshape(-1)
                 offset = self.offset + first * row_bytes

@@ -45,7 +45,7 @@ class File:
             raise self.wrong(*IS_LFS_POINTER)
 
     @contextmanager
-    def opened(self) -> "Iterator[Stream]":
+    def stream(self) -> "Iterator[Stream]":
         """Open the file in a `with` block, as a stream that reads at any offset."""
         try:
             if self._remote is not None:
@@ -68,7 +68,7 @@ class File:
 
     def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes from an offset."""
-        with self.opened() as stream:
+        with self.stream() as stream:
             return stream.read(offset, count)
 
     def head(self, count: int) -> bytes:

@@ -230,7 +230,7 @@ def _json_without_tensors(file: File) -> tuple[str, str]:
 def open_results(folder: Path) -> Contents:
     """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0."""
     path = folder / RESULTS
-    results = RESULTS_SCHEMA.opened(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
+    results = RESULTS_SCHEMA.unwrap(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
     entries: dict[str, ByteRange] = {}
     files = _model_files(path, results.get("runs"))
     # Results without trained models have no such folder; if there is one, a missing file is an error.

@@ -113,7 +113,7 @@ def open_gguf(path: str | Path) -> Contents:
 
 
 def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
-    with file.opened() as stream:
+    with file.stream() as stream:
         cursor = _Cursor(file, stream)
         if cursor.take(4, "the magic number") != b"GGUF":
             raise file.wrong("it does not begin with the letters GGUF", "Pass a GGUF file.")
@@ -212,6 +212,6 @@ def _tokens(file: File, metadata: Mapping[str, Value]) -> list[str] | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, LongList) or tokens.type != _STRING:
         return None
-    with file.opened() as stream:
+    with file.stream() as stream:
         cursor = _Cursor(file, stream, tokens.offset)
         return [cursor.text("a token").decode("utf-8", "replace") for _ in range(tokens.count)]

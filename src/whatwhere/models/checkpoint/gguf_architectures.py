@@ -63,7 +63,7 @@ IN_A_HEADER = (
     "header is wrong, convert the model again. Else read its config.json, with whatwhere.read, or build its positions "
     "from parts: Rotary, ALiBi, Learned, Where."
 )
-"""The way out where a key of a header is refused, which is no configuration that one can change."""
+"""The way out where a key of a header is refused, which nobody can change as a configuration."""
 
 
 def names_of(architecture: Architecture) -> tuple[dict[str, str], str | None]:

@@ -144,7 +144,7 @@ class HubFile:
 
     def write_pointer(self, path: Path) -> None:
         """Write the pointer to this file into the folder of the model in the cache."""
-        write_atomic(path, _FIRST_LINE + json.dumps(_POINTER.sealed(asdict(self))).encode(), follow=False)
+        write_atomic(path, _FIRST_LINE + json.dumps(_POINTER.wrap(asdict(self))).encode(), follow=False)
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
         """Return an error about this file: the problem, and what the user can do."""
@@ -160,7 +160,7 @@ def read_pointer(path: Path, size: int) -> HubFile | None:
         return None
     try:
         pointer = json.loads(content[len(_FIRST_LINE) :])
-        stated = _POINTER.opened(pointer, f"{path}, a pointer to a file,", CheckpointError)
+        stated = _POINTER.unwrap(pointer, f"{path}, a pointer to a file,", CheckpointError)
         file = from_json(HubFile, stated, str(path))
         if file.size < 0:
             raise ValueError(file.size)

@@ -124,7 +124,7 @@ def copied(stored: ByteRange) -> Part:
     """Return the part of a new file that is a copy of a tensor, byte for byte."""
 
     def chunks() -> Iterator[Chunk]:
-        with stored.source.opened() as stream:
+        with stored.source.stream() as stream:
             for begin in range(0, stored.bytes, _CHUNK):
                 yield stream.read(stored.offset + begin, min(_CHUNK, stored.bytes - begin))
 
@@ -152,7 +152,7 @@ def require_checksum(path: Path, schema: Schema) -> None:
     header, metadata, begin = _read_header(file)
     if CHECKSUM not in metadata and metadata.get("version") != str(schema.version):
         return
-    with file.opened() as stream:
+    with file.stream() as stream:
         chunks = (stream.read(at, min(_CHUNK, file.size - at)) for at in range(begin, file.size, _CHUNK))
         found = _checksum(header, chunks)
     if found != metadata.get(CHECKSUM):

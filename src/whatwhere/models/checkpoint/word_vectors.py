@@ -61,7 +61,7 @@ class _Text:
         """The offset of each line, and the end of the last one, from one scan of the file."""
         starts = [np.array([self._begin], dtype=np.int64)]
         offset, lines = self._begin, 0
-        with self.file.opened() as stream:
+        with self.file.stream() as stream:
             end = _end_of_text(stream, self._begin)
             while offset < end:
                 chunk = np.frombuffer(stream.read(offset, min(_CHUNK, end - offset)), dtype=np.uint8)
@@ -101,7 +101,7 @@ class _Text:
         """Yield rows and their lines, reading several lines at once."""
         starts = self._starts
         max_rows = max(1, _CHUNK * (len(starts) - 1) // self.file.size)
-        with self.file.opened() as stream:
+        with self.file.stream() as stream:
             for _, first, count in contiguous_runs(rows, max_rows):
                 offsets = starts[first : first + count + 1].tolist()
                 text = stream.read(offsets[0], offsets[-1] - offsets[0])
@@ -204,7 +204,7 @@ def _width(file: File) -> int:
     numbers = [_parsed(_separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
     if any(values is None for values in numbers):
         raise file.wrong(
-            "its format is not known: it does not begin as a file of tensors, and its lines are no words with numbers",
+            "its format is not known: it does not begin as a file of tensors, and its lines are not words with numbers",
             "Supported are safetensors, GGUF, word2vec, GloVe, fastText .vec, .npy, .npz, projector TSV, and folders.",
         )
     return dim
@@ -227,7 +227,7 @@ class _Binary:
         words: list[str] = []
         offset, row_bytes = self._begin, 4 * self.dim
         chunk, chunk_begin = b"", offset
-        with self.file.opened() as stream:
+        with self.file.stream() as stream:
             for row in range(self.rows):
                 at = offset - chunk_begin
                 end = chunk.find(b" ", at, at + _MAX_BINARY_WORD_BYTES) if at <= len(chunk) else -1
@@ -250,7 +250,7 @@ class _Binary:
     def array(self, rows: Chosen) -> Float32[np.ndarray, "rows dim"]:
         starts, row_bytes = self._starts, 4 * self.dim
         out = np.empty((len(rows), self.dim), dtype="<f4")
-        with self.file.opened() as stream:
+        with self.file.stream() as stream:
             for target, first, count in contiguous_runs(rows, max(1, _CHUNK // row_bytes)):
                 offsets = starts[first : first + count].tolist()
                 text = stream.read(offsets[0], offsets[-1] + row_bytes - offsets[0])

@@ -113,7 +113,7 @@ def exported(session: Session) -> ExportedView | None:
             question = {"text": text, "positions": positions, "seeds": MEDIAN}
             try:
                 asked = answers(session, question).answers
-            except WhatWhereError:  # such as a text that is no sequence of these tokens
+            except WhatWhereError:  # such as a text that is not a sequence of these tokens
                 break
             queries.append(("ask.answers", question))
             sections.append(Section(f"ask-{len(queries)}", title, [*parts(asked)]))

@@ -52,7 +52,7 @@ def _findings(session: Session, found: Inspection) -> Findings:
     short = [each for each in sections if len(each.parts) == 1 and isinstance(each.parts[0], str)]
     absent = [Section("absent", "Not in this file", [str(each.parts[0]) for each in short])] if short else []
     sections = sorted((each for each in sections if each not in short), key=lambda each: each.name == "sizes")
-    sections = [_warnings(session, found), *sections, *absent]  # the sizes are no figure: after those
+    sections = [_warnings(session, found), *sections, *absent]  # the sizes are not a figure: after those
     headline = inspection.headline(found)
     if session.checkpoint.format == "run":
         scheme = session.checkpoint.path.name.rpartition("-")[0]  # of the run "rotary-0"

@@ -77,7 +77,7 @@ class Rearrangement:
             if not 0 <= n < len(self.source) or self.source[n] != -1 or not len(ids) or len(ids) != len(weights):
                 raise ShapeError(
                     f"the mixture of new row {n} has {len(ids)} ids and {len(weights)} weights, but needs as many of "
-                    "both, at least one, and a row that is no old one (source -1)."
+                    "both, at least one, and a row that is not an old one (source -1)."
                 )
             self._require_inside(np.asarray(ids), "mixture")
 

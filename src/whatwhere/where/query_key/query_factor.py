@@ -117,7 +117,7 @@ class QueryTemperature(QueryFactor):
     Args:
         head_dim: features of a head.
         curve: tau, such as `temperature.SteppedLog(alpha=0.1, period=8192)`.
-        then: a map of queries and keys, such as Rotary, of the same head_dim; None is none.
+        then: a map of queries and keys, such as Rotary, of the same head_dim; None for no such map.
 
     Fixed: no parameters, no state. Any length. Engines: dense, sdpa, flex. Used by: Llama 4, Ministral 3, Mistral 4,
     Beam, Inkling, Qwen (first generation).
@@ -174,7 +174,7 @@ class SSMax(QueryFactor):
     Args:
         head_dim: features of a head.
         num_heads: heads of the queries.
-        then: a map of queries and keys, such as Rotary, of the same head_dim; None is none.
+        then: a map of queries and keys, such as Rotary, of the same head_dim; None for no such map.
         original_length: the trained length, at least 2.
         bias: add a parameter b to each head's factor, as Mistral Large 4 does.
 

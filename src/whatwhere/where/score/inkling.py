@@ -34,7 +34,7 @@ class Inkling(ScoreBias):
         num_heads: heads of the queries.
         features: profiles, the numbers that each query mixes (`d_rel`).
         extent: distances with a bias (`rel_extent`); in Inkling's layers with a window, the window's size.
-        max_norm: largest norm of r (`rel_l2_clip_threshold`), above 0; None is none.
+        max_norm: largest norm of r (`rel_l2_clip_threshold`), above 0; None for no limit.
         temperature: tau, such as `temperature.ClampedLog(length=128_000)`; None is 1.
         std: standard deviation of the initial parameters, above 0.
 

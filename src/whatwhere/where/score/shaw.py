@@ -22,7 +22,7 @@ class Shaw(NormalInit, ScoreBias):
 
     with D = max_distance, F = max_future_distance and E: (D + 1 + F, head_dim), initially N(0, std), shared by all
     heads. Shaw, Uszkoreit and Vaswani 2018, https://arxiv.org/abs/1803.02155, equation 5. Their equation 3 adds a
-    second table to the values; that is no bias of a score and not part of this library. Dot products of queries and
+    second table to the values; that is not a bias of a score and not part of this library. Dot products of queries and
     rows are computed first, (batch, heads, queries, rows), and indexed by pairs: no tensor of size queries * keys *
     head_dim is needed.
 

@@ -140,7 +140,7 @@ class SwinV2(WindowTable):
 
     with H', W' the window of training, so that a model can take a larger window. Liu et al. 2022, Swin Transformer V2,
     https://arxiv.org/abs/2111.09883, section 3.3. Beside it their scores are cosines of queries and keys times a
-    learned scale, which is no position and not part of this scheme. Distances beyond the window are its largest.
+    learned scale, which is not a position and not part of this scheme. Distances beyond the window are its largest.
 
     Args:
         num_heads: heads of the attention.
