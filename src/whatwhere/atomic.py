@@ -27,17 +27,14 @@ from whatwhere.errors import TextError
 if sys.platform != "win32":
     import fcntl
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How a pointer of Git LFS begins."""
-MAX_LFS_POINTER = 1024
-"""Bytes at most of one, by its specification."""
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # how a pointer of Git LFS begins
+MAX_LFS_POINTER = 1024  # bytes at most of one, by its specification
 IS_LFS_POINTER = (
     "it is a pointer of Git LFS, not the file itself, as git clone leaves it without git-lfs",
     "Run git lfs install and git lfs pull in its folder, or download the file again.",
 )
 """What is wrong with it, and the way out."""
-_EXCHANGE, _HERE = 2, -100
-"""RENAME_EXCHANGE of Linux, which is RENAME_SWAP of macOS; and AT_FDCWD."""
+_EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE of Linux, which is RENAME_SWAP of macOS; and AT_FDCWD
 
 
 @contextmanager

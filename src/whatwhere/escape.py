@@ -15,8 +15,7 @@ _BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
 _UNSEEN = frozenset("\u115f\u1160\u3164\uffa0\u2800") | {chr(n) for n in range(0xFE00, 0xFE10)}
 """Characters of other categories that have no ink: fillers, the empty Braille pattern, variation selectors."""
 
-MAX_TOKEN = 48
-"""Characters of a token that are shown; the middle of a longer one is omitted."""
+MAX_TOKEN = 48  # characters of a token that are shown; the middle of a longer one is omitted
 
 
 def visible(text: object) -> str:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import SettingError
 
-_BLOCK = 1 << 20
-"""Numbers that a process samples at a time of a parameter that is spread over several."""
+_BLOCK = 1 << 20  # numbers that a process samples at a time of a parameter that is spread over several
 _GLOBAL_STATE = RLock()  # reentrant: a scheme that is built within another one seeds again
 
 

@@ -28,8 +28,7 @@ EXTRAS = {
 }
 """Extras for users -> what needs them."""
 
-CHECKOUT_EXTRAS = ("site", "bench", "dev")
-"""Extras for work in a checkout."""
+CHECKOUT_EXTRAS = ("site", "bench", "dev")  # extras for work in a checkout
 
 _VARIABLES = (
     "WHATWHERE_KERNELS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN", "NO_COLOR",

@@ -18,12 +18,9 @@ from jaxtyping import Bool, Int64
 from whatwhere.errors import SettingError
 from whatwhere.long_work import Pace, report_rows
 
-SCRATCH_FROM = 1 << 29
-"""Bytes of an array from which on it is in a scratch file."""
-_in_memory: set[str] = set()
-"""Folders of temporary files that lacked room for an array, of which a warning was given."""
-_NUMBERS = 1 << 22
-"""Numbers that are copied or checked at a time."""
+SCRATCH_FROM = 1 << 29  # bytes of an array from which on it is in a scratch file
+_in_memory: set[str] = set()  # folders of temporary files that lacked room for an array, of which a warning was given
+_NUMBERS = 1 << 22  # numbers that are copied or checked at a time
 
 
 def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:

@@ -53,8 +53,7 @@ def from_json(kind: type[Record], value: object, source: str) -> Record:
         ) from None
 
 
-CHECKSUM = "checksum"
-"""The key of the checksum of all else in a file."""
+CHECKSUM = "checksum"  # the key of the checksum of all else in a file
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,8 @@ from whatwhere.models.parameter_count import are_sinusoids
 
 _OUTSIDE, _LEAST = 6.0, 0.25
 """Robust standard deviations, and the share of the median, by which an outlier differs at least."""
-_FEWEST = 16
-"""Positions from which on a usual one is known."""
-_FEWEST_UNTRAINED = 4
-"""Rows at the end from which on training is said to have stopped before them; fewer are outliers."""
+_FEWEST = 16  # positions from which on a usual one is known
+_FEWEST_UNTRAINED = 4  # rows at the end from which on training is said to have stopped before them; fewer are outliers
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,8 +75,7 @@ def _last_fall(relative: np.ndarray, share: float) -> Int64[np.ndarray, " heads"
 
 _FEWEST, _MOST = 4096, 32_768
 _POINTS = 48
-BY_DISTANCE = ("alibi", "t5")
-"""Names of the schemes whose bias is a function of the distance alone."""
+BY_DISTANCE = ("alibi", "t5")  # names of the schemes whose bias is a function of the distance alone
 
 
 @dataclass(frozen=True, eq=False)

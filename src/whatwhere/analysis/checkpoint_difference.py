@@ -22,8 +22,7 @@ from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
 from whatwhere.records import MaybeNaN, Missing
 
 Part = TypeVar("Part")
-LISTED = 10_000
-"""Names that a difference lists of each kind, at most; it counts all."""
+LISTED = 10_000  # names that a difference lists of each kind, at most; it counts all
 ALIKE = 0.9
 """Median cosine of the rows, below which the embedding spaces count as different, and one is rotated onto the other."""
 _LEAST_KEPT = 10

@@ -23,8 +23,7 @@ _FACTS = (
 )  # fmt: skip
 _IGNORED = ("_name_or_path", "transformers_version")
 _DISTANCES = (1, 10, 100, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
-_TOLERANCE = 1e-9
-"""Relative, of a frequency: two ways of writing the same formula differ by less."""
+_TOLERANCE = 1e-9  # relative, of a frequency: two ways of writing the same formula differ by less
 
 
 @dataclass(frozen=True)

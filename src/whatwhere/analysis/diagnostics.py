@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _REFERENCE_SHARE, _FEWEST_REFERENCES = 0.005, 8
-_MAX_DEVIATION = 8.0
-"""In robust standard deviations; of a million normal numbers none is beyond 6."""
+_MAX_DEVIATION = 8.0  # in robust standard deviations; of a million normal numbers none is beyond 6
 _MIN_COSINE = 0.5
 _BLOCK = 8192
 HUB_NEIGHBORS = 10
 FAR = ("low norm", "near the mean", "high norm")
-_CHANCE = 1e-3
-"""That a table whose norms follow a power law has a row `far_below` the others."""
+_CHANCE = 1e-3  # that a table whose norms follow a power law has a row `far_below` the others
 _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
 FEWEST_TO_COMPARE = 4
 _FEWEST_UNDER_TRAINED = 8
-_TOLERANCE = 1.15
-"""Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
+_TOLERANCE = 1.15  # weight decay and a few updates change the standard deviation of under-trained rows by some percent
 CONFIGURED = "the configuration's initializer_range"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

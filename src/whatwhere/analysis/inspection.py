@@ -59,8 +59,7 @@ _SECTIONS: dict[str, Callable[[Subject], object]] = {
     "rotary": rotary,
     "biases": biases,
 }
-SECTIONS = tuple(_SECTIONS)
-"""The sections of an inspection, in their order."""
+SECTIONS = tuple(_SECTIONS)  # the sections of an inspection, in their order
 CONFIGURED = ("sizes", "positions", "rotary", "biases")
 """Those of a configuration without weights, unless others are requested."""
 

@@ -34,8 +34,7 @@ RULES: Mapping[str, Severity] = {
 }
 """Each rule, and how severe what it finds is: a note is a fact that a user of the model has to know, and no fault."""
 
-NEAR_ZERO = 0.01
-"""Of the median norm: rows that are not longer are near zero."""
+NEAR_ZERO = 0.01  # of the median norm: rows that are not longer are near zero
 _LISTED = 20
 _MAX_CONFIG_BYTES = 10_000_000
 

@@ -21,23 +21,15 @@ RULES: tuple[Rule, ...] = ("add", "multiply")
 
 _LANES = 16
 _BLOCK = 4096
-_PRODUCTS = 1 << 22
-"""Inner products computed at a time, in float32: 16 MB; at least those of _BLOCK rows."""
+_PRODUCTS = 1 << 22  # inner products computed at a time, in float32: 16 MB; at least those of _BLOCK rows
 _QUERIES = 1024
-_ANSWERS = 1 << 21
-"""Neighbors of a block of queries, all together."""
-_CANDIDATES = 1 << 22
-"""Candidates of a block of queries, which are scored in float64; with more, the block is halved."""
-_GROUP = 16
-"""Inner products of which only the largest is used for the threshold."""
-_WIDE_NUMBERS = 1 << 20
-"""Numbers widened to float64 at a time."""
-_MAX_NORM = 1e150
-"""Squares of larger norms overflow in float64."""
-_SAFE_NORM = 2.0**30
-"""Rows whose norms are between its inverse and this are multiplied in float32 without scaling."""
-_UNIT_ROUNDOFF = 2.0**-24
-"""The relative error of a rounding in float32."""
+_ANSWERS = 1 << 21  # neighbors of a block of queries, all together
+_CANDIDATES = 1 << 22  # candidates of a block of queries, which are scored in float64; with more, the block is halved
+_GROUP = 16  # inner products of which only the largest is used for the threshold
+_WIDE_NUMBERS = 1 << 20  # numbers widened to float64 at a time
+_MAX_NORM = 1e150  # squares of larger norms overflow in float64
+_SAFE_NORM = 2.0**30  # rows whose norms are between its inverse and this are multiplied in float32 without scaling
+_UNIT_ROUNDOFF = 2.0**-24  # the relative error of a rounding in float32
 
 
 def pair_scores(
@@ -404,10 +396,8 @@ def row_ids(ids: Any, rows: int) -> Int64[np.ndarray, "*shape"]:
 
 # Word analogies
 
-_EPSILON = 1e-3
-"""Levy and Goldberg's, which prevents a division by zero."""
-_TOLERANCE = 1e-6
-"""Above the rounding error of the score, which is up to a million times that of a cosine."""
+_EPSILON = 1e-3  # Levy and Goldberg's, which prevents a division by zero
+_TOLERANCE = 1e-6  # above the rounding error of the score, which is up to a million times that of a cosine
 
 
 @dataclass(frozen=True, eq=False)

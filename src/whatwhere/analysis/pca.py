@@ -10,13 +10,10 @@ from whatwhere.large_arrays import finite_rows, row_blocks, sample_rows, selecte
 
 _DECOMPOSED = 2e9
 """Value of rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""
-_ROWS = 16_384
-"""Number of rows above which a sample is used: the covariance is then accurate to about 1 %."""
-_WIDE = 1536
-"""Number of features above which only the requested axes are computed: all of them would take a minute."""
+_ROWS = 16_384  # number of rows above which a sample is used: the covariance is then accurate to about 1 %
+_WIDE = 1536  # number of features above which only the requested axes are computed: all of them would take a minute
 _SPARE, _PRODUCTS = 8, 25
-_AXES, _LEADING = 64, 32
-"""Number of axes at most in a spectrum, and in that of a wide table."""
+_AXES, _LEADING = 64, 32  # number of axes at most in a spectrum, and in that of a wide table
 _BLOCK = 2048
 _NOT_FINITE = "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
 

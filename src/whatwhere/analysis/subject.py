@@ -30,8 +30,7 @@ Result = TypeVar("Result")
 
 EXAMPLES, EXAMPLES_ON_PAGE = 100, 5000
 """Suspicious rows of each cause that come with their evidence, in a terminal and on a page; the ids are complete."""
-LARGE = 1 << 27
-"""Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
+LARGE = 1 << 27  # numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
 OF_ANOTHER = "the configuration that is read is not of the model whose token table is {}"
 NONE_ADDED = "this model adds no position embedding to its token embeddings"

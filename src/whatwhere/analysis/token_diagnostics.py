@@ -14,10 +14,8 @@ from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.models.model_text import token_types
 from whatwhere.records import Missing
 
-EXTREMES = 20
-"""Rows of lowest norm and farthest from the mean that are listed, whether or not they are suspicious."""
-_IN_GROUP = 10
-"""Rows that are named of a group of equal ones."""
+EXTREMES = 20  # rows of lowest norm and farthest from the mean that are listed, whether or not they are suspicious
+_IN_GROUP = 10  # rows that are named of a group of equal ones
 _ROUNDING = 1e-5
 """Of a row's norm: thousands of steps of weight decay in float32 move a row by less beside its own direction."""
 

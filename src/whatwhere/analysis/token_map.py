@@ -24,8 +24,7 @@ Progress = Callable[[float, str], None]
 """Progress callback: called with the finished share, 0 to 1, and a message; an exception in it stops the work."""
 
 MINIMUM_ROWS: dict[str, int] = {"pca": 3, "tsne": 16, "umap": 16}
-_NEIGHBORS = 15
-"""Neighbors of a row in t-SNE and UMAP; at most a third of the rows."""
+_NEIGHBORS = 15  # neighbors of a row in t-SNE and UMAP; at most a third of the rows
 _EXAGGERATED, _STEPS, _EVERY = 150, 500, 10
 """Iterations of t-SNE: with early exaggeration, in all, between two callbacks. On MiniLM's 30,522 rows more iterations
 (250 of 750, openTSNE's defaults) keep no more neighbors and take twice the time."""

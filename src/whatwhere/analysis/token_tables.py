@@ -135,8 +135,7 @@ def _of_hash(n: int, size: int, rows: Int64[np.ndarray, " different"]) -> HashOc
 
 
 SAMPLED_ROWS = 4096
-_MAX_NUMBERS = 1 << 24
-"""Numbers that are read of a table: 64 MB of float32."""
+_MAX_NUMBERS = 1 << 24  # numbers that are read of a table: 64 MB of float32
 _MAX_CHARACTERS = 16 * MAX_TOKENS
 
 

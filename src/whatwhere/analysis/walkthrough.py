@@ -43,13 +43,10 @@ from whatwhere.where.query_key.xpos import XPos
 from whatwhere.where.region_map import products
 from whatwhere.where.score_bias import tabulate
 
-MAX_TABLE = 1 << 28
-"""Maximum number of values in a random table: 1 GB in float32."""
-MAX_SEED = 1 << 63
-"""PyTorch takes seeds of 64 bits; tokens and positions have different seeds."""
+MAX_TABLE = 1 << 28  # maximum number of values in a random table: 1 GB in float32
+MAX_SEED = 1 << 63  # PyTorch takes seeds of 64 bits; tokens and positions have different seeds
 _PASS_IDS = "Pass ids, as in --ids 105,6587, or put its tokenizer.json there."
-PASSED = "the one that was passed"
-"""Source of the ids of a tokenizer that the user chose."""
+PASSED = "the one that was passed"  # source of the ids of a tokenizer that the user chose
 
 
 @dataclass(frozen=True, eq=False)

@@ -259,8 +259,7 @@ def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
     return 1
 
 
-OWN_FILES = set[Path]()
-"""Files that the user has named by --module, and the folders of packages."""
+OWN_FILES = set[Path]()  # files that the user has named by --module, and the folders of packages
 
 
 def _own_fault(problem: BaseException) -> str | None:

@@ -13,8 +13,7 @@ from whatwhere.report.section import Table
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MOST_ROWS = 1000
-"""Rows of a table in the terminal; a table of 30,000 takes half a minute to lay out."""
+MOST_ROWS = 1000  # rows of a table in the terminal; a table of 30,000 takes half a minute to lay out
 
 
 @command(LEARN)

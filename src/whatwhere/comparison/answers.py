@@ -23,8 +23,7 @@ from whatwhere.where.catalogue import Build
 
 Chosen = Literal["median", "all", "given"]
 AskableTask = Expressions | Recall | TextPrompts
-TOP = 3
-"""How many of the most probable tokens an answer lists."""
+TOP = 3  # how many of the most probable tokens an answer lists
 LONGEST, FARTHEST = 1024, 1_000_000
 """Tokens of a sequence, whose attention weights grow with their square; and the greatest position."""
 

@@ -20,8 +20,7 @@ from whatwhere.what.text import read_bytes
 
 OnRead = Callable[[int], None]
 _CHUNK = 1 << 20
-_BETWEEN = b"\n"
-"""Stands between two files."""
+_BETWEEN = b"\n"  # stands between two files
 
 _Statuses = tuple[tuple[int, int, int], ...]
 _digests: dict[tuple[tuple[Path, ...], _Statuses], str] = {}

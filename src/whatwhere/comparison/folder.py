@@ -27,8 +27,7 @@ from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
 from whatwhere.where.catalogue import code_lines, source_of
 
-CHANNELS = "whatwhere-runs"
-"""Begin of the name of the hidden folder in which runs in progress report."""
+CHANNELS = "whatwhere-runs"  # begin of the name of the hidden folder in which runs in progress report
 TOKENS = "tokens"
 """The folder of the text that runs read, in one file named by its checksum."""
 _REQUEST = Schema("whatwhere-comparison", 5, "Choose another folder.")

@@ -27,8 +27,7 @@ STEPS, TABLES = "steps", "tables"
 ATTENTION, UNIFORM = "attention@", "uniform@"
 """Names in the file of a trace: `attention@32` is measured at length 32, `uniform@32` is uniform attention there."""
 
-LARGEST = 1 << 21
-"""Most numbers of all tables of a trace, 8 MB: larger tables are not recorded."""
+LARGEST = 1 << 21  # most numbers of all tables of a trace, 8 MB: larger tables are not recorded
 
 _SEQUENCES = 100
 _WEIGHTS = 1 << 22

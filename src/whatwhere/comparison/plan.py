@@ -30,8 +30,7 @@ from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
 
-_SLOW_FROM = 1 << 23
-"""Bytes of a text that take seconds to tokenize."""
+_SLOW_FROM = 1 << 23  # bytes of a text that take seconds to tokenize
 
 
 def make_task(

@@ -36,11 +36,9 @@ from whatwhere.where.catalogue import Scalar
 
 STOP = "stop"
 _REPORT_EVERY = 0.3  # seconds
-HELD_OUT = 10
-"""How many times a run measures its held-out loss, beside the one before training."""
+HELD_OUT = 10  # how many times a run measures its held-out loss, beside the one before training
 
-OnStep = Callable[[int, float | None], None]
-"""Called with the steps done and the last held-out loss."""
+OnStep = Callable[[int, float | None], None]  # called with the steps done and the last held-out loss
 
 
 class Stopped(Exception):

@@ -45,8 +45,7 @@ from whatwhere.comparison.run import STOP, Job, Run, Stopped, run, write_losses
 from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 from whatwhere.long_work import part_of
 
-_SHOWN_FROM = 1 << 28
-"""Bytes of a text that takes a second to read."""
+_SHOWN_FROM = 1 << 28  # bytes of a text that takes a second to read
 _LEFT = (TimeRemainingColumn(), TextColumn("left"))
 
 

@@ -16,16 +16,13 @@ from whatwhere.records import Missing
 
 Outcome = Literal["better", "not separated", "too few seeds"]
 
-LEVEL = 0.05
-"""A difference is claimed where its p-value, corrected by Holm's method, is at most this."""
+LEVEL = 0.05  # a difference is claimed where its p-value, corrected by Holm's method, is at most this
 CONFIDENCE = 0.95
-SEEDS_FOR_INTERVAL = 5
-"""Fewer seeds have no interval."""
+SEEDS_FOR_INTERVAL = 5  # fewer seeds have no interval
 
 NO_SCIPY = "differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'"
 
-_POWER = 0.8
-"""Of this share of comparisons a difference is found that is called detectable."""
+_POWER = 0.8  # of this share of comparisons a difference is found that is called detectable
 _ENUMERATED = 14  # all sign patterns of so many seeds; of more, as many random ones
 _FLOAT32 = 2.0**-23  # relative rounding of a score that was a mean in float32, as earlier versions wrote accuracies
 

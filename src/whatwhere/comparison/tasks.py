@@ -27,8 +27,7 @@ from whatwhere.models.model_text import shown_texts
 from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 from whatwhere.what.text import encode
 
-VALIDATED = 8192
-"""Tokens of all validation sets."""
+VALIDATED = 8192  # tokens of all validation sets
 
 
 @dataclass(frozen=True)

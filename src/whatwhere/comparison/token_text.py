@@ -37,18 +37,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SCHEMA = Schema("whatwhere-tokens", 3, "Remove it: it is made again.")
-_PIECE = 1 << 16
-"""Characters of a piece, at least."""
-_IDS = 1
-"""The way of making them: ids of another are made again."""
-LONGEST_PIECE = 1 << 22
-"""Characters of a piece, at most: encoding takes about a hundred bytes for each."""
-_SIDE = 256
-"""Characters on either side of a border by which it is checked."""
-_NEXT = 1 << 12
-"""Characters from a border where no token ends to the next that is tried."""
-_AT_ONCE = 16
-"""Pieces that threads of the tokenizer encode together."""
+_PIECE = 1 << 16  # characters of a piece, at least
+_IDS = 1  # the way of making them: ids of another are made again
+LONGEST_PIECE = 1 << 22  # characters of a piece, at most: encoding takes about a hundred bytes for each
+_SIDE = 256  # characters on either side of a border by which it is checked
+_NEXT = 1 << 12  # characters from a border where no token ends to the next that is tried
+_AT_ONCE = 16  # pieces that threads of the tokenizer encode together
 BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
 _BORDER = re.compile(r"(?<=\n)(?=\S)|(?<=\S)(?=\n)")
 

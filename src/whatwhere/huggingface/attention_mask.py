@@ -17,8 +17,7 @@ from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
 from whatwhere.where.window import Window
 
-NAME = "whatwhere"
-"""Of our attention, for attn_implementation."""
+NAME = "whatwhere"  # of our attention, for attn_implementation
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A mask as transformers describes it: (batch, head, query, key) -> bool, of counts over the whole sequence."""

@@ -22,8 +22,7 @@ from whatwhere.where.rotary_map import ScaledRotaryMap
 
 _PLAIN = ("DynamicLayer", "DynamicSlidingWindowLayer", "StaticLayer", "StaticSlidingWindowLayer")
 """Layers of transformers that hold nothing but keys and values."""
-_AT = (7, 5, 3)
-"""Coordinates at which a token is read to measure how keys are rotated."""
+_AT = (7, 5, 3)  # coordinates at which a token is read to measure how keys are rotated
 
 
 class ModelCache:

@@ -40,8 +40,7 @@ UNPATCHED = {
     "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
 }
 """Model types that are read and not patched -> why."""
-PATCHED = tuple(name for name in MODEL_TYPES if name not in UNPATCHED)
-"""The model types that `patch` supports."""
+PATCHED = tuple(name for name in MODEL_TYPES if name not in UNPATCHED)  # the model types that `patch` supports
 
 TOKENS = (
     "embed_in",

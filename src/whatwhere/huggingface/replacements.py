@@ -38,8 +38,7 @@ _COMPARED_AT = (1, 64, 4095)
 # Rounding errors in float32 of a cosine, and of a frequency: a power, a product and a blend, each rounded.
 _ROUNDED_VALUE, _ROUNDED_FREQUENCY = 1e-6, 4e-6
 
-_NORM = "embed_norm"
-"""Name of the norm inside a token table."""
+_NORM = "embed_norm"  # name of the norm inside a token table
 
 Form = Literal["half", "interleaved", "single", "complex"]
 """Form of cos and sin: repeated for both features of a pair (half, interleaved); once (single); as complex numbers."""

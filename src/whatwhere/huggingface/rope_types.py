@@ -12,8 +12,7 @@ from whatwhere.where.query_key.rotary import Rotary
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-ROPE_TYPES = ("ntk",)
-"""The types that `register_rope_types` adds: NTK-aware scaling by a fixed factor."""
+ROPE_TYPES = ("ntk",)  # the types that `register_rope_types` adds: NTK-aware scaling by a fixed factor
 
 
 def register_rope_types() -> tuple[str, ...]:

@@ -31,8 +31,7 @@ MADE, COUNT, ENDED, CACHED, RULE = range(5)
 """Columns of StepHistory.rules: the last slot that a rule covers, how many nodes it has, whether later steps have no
 weight, the slot that StepHistory.cached is for; from RULE on its nodes, then its weights, as of its last slot."""
 
-PRODUCTS = 9
-"""Columns of StepHistory.products."""
+PRODUCTS = 9  # columns of StepHistory.products
 
 POWER = 3
 _ZERO = -1e4  # the logarithm of a beta1 of 0: its exponential is 0, and it can be subtracted

@@ -107,8 +107,7 @@ class _Kernel(NamedTuple):
     triton: str | None = None
 
 
-_TABLE = (*[c_void_p] * 5, c_int64)
-"""A table with its moments, as row_adamw.cpp reads it."""
+_TABLE = (*[c_void_p] * 5, c_int64)  # a table with its moments, as row_adamw.cpp reads it
 _STEPS = (*[c_int64] * 2, c_double)
 """Number of steps in a history, the step before them, and the weight below which steps are ignored."""
 
@@ -133,15 +132,12 @@ KERNELS = {
 COMPILED = library() is not None
 """Whether there are kernels for the CPU: a constant, since a trace cannot load the library."""
 
-_OLDEST_GPU = (8, 0)
-"""Compute capability with bfloat16."""
-_FRESH = 32 << 20
-"""Bytes from which glibc requests memory from the system for each allocation."""
+_OLDEST_GPU = (8, 0)  # compute capability with bfloat16
+_FRESH = 32 << 20  # bytes from which glibc requests memory from the system for each allocation
 _TENSORS = (Tensor, torch.nn.Parameter)
 
 _disabled: ContextVar[bool] = ContextVar("disabled", default=False)
-_open_contexts = 0
-"""Number of `pytorch_only` blocks that are active, in any thread."""
+_open_contexts = 0  # number of `pytorch_only` blocks that are active, in any thread
 _DISABLED_BY_ENVIRONMENT = requested_kernels() == "pytorch"
 
 

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from whatwhere.kernels import backend
 
-_STREAM = 16 << 20
-"""Bytes from which a table is written past the caches."""
-_JOB = Struct("5Pd12q").pack
-"""The kernel's argument: ctypes passes one string of bytes faster than 18 numbers."""
+_STREAM = 16 << 20  # bytes from which a table is written past the caches
+_JOB = Struct("5Pd12q").pack  # the kernel's argument: ctypes passes one string of bytes faster than 18 numbers
 
 
 def _kernel(index: Tensor, frequencies: Tensor) -> Callable[..., None] | None:

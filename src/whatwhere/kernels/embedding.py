@@ -24,8 +24,7 @@ from whatwhere.kernels.group_by_row import TYPES, group, sum_by_row
 _INDICES = (torch.int64, torch.int32)
 _STREAM = 8 << 20
 """Bytes from which vectors are written past the caches: fewer may still be cached when the next layer reads them."""
-_WORTH = 1 << 18
-"""Bytes from which the kernel gains more than its call costs where a gradient is needed."""
+_WORTH = 1 << 18  # bytes from which the kernel gains more than its call costs where a gradient is needed
 _WORTH_ON_GPU = 24 << 20
 """Bytes for which three operations of PyTorch took the 90 us on an H200 (docs/speed.md) that a call of the kernel took,
 before its launch got cheaper, however few there were; with a cast to float32 and back for a third of them."""

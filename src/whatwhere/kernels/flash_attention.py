@@ -23,10 +23,8 @@ from whatwhere.kernels.blockwise_attention import NO_SECOND_DERIVATIVE
 
 Kind = Literal["none", "linear", "log", "power", "rows"]
 
-MAX_LEARNED = 64
-"""Numbers of a head that can have gradients: a program keeps a sum for each in registers."""
-HEAD_SIZES = range(16, 257)
-"""Features of a head that kernels on a GPU have room for, FlexAttention's too."""
+MAX_LEARNED = 64  # numbers of a head that can have gradients: a program keeps a sum for each in registers
+HEAD_SIZES = range(16, 257)  # features of a head that kernels on a GPU have room for, FlexAttention's too
 LN_2 = log(2)
 
 

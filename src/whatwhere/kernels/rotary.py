@@ -23,16 +23,12 @@ from torch import Tensor
 from whatwhere.errors import SettingError
 from whatwhere.kernels import backend
 
-Kernel = Callable[..., Any]
-"""A kernel for the CPU or a GPU, as `kernel_for` returns it."""
+Kernel = Callable[..., Any]  # a kernel for the CPU or a GPU, as `kernel_for` returns it
 
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
-_STREAM = 16 << 20
-"""Bytes from which a result is written past the caches: measured, with a reader behind it."""
-_ROW = 4096
-"""Bytes of the longest row that is written past the caches."""
-_JOB = Struct("4P19q").pack
-"""The kernel's argument: ctypes passes one string of bytes faster than 23 numbers."""
+_STREAM = 16 << 20  # bytes from which a result is written past the caches: measured, with a reader behind it
+_ROW = 4096  # bytes of the longest row that is written past the caches
+_JOB = Struct("4P19q").pack  # the kernel's argument: ctypes passes one string of bytes faster than 23 numbers
 
 
 def rotate(

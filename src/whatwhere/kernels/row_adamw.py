@@ -21,12 +21,9 @@ from whatwhere.kernels import backend
 from whatwhere.kernels.adamw_catch_up import PRODUCTS, StepHistory
 from whatwhere.kernels.group_by_row import TYPES, GroupedSlots, first_slots
 
-_STREAM = 8 << 20
-"""Bytes from which looked-up rows are written past the caches."""
-_ROWS = 4096
-"""Rows that PyTorch's operations bring up to date at once."""
-FIXED = 2**31 - 1
-"""The step up to which fixed rows are up to date, after every other."""
+_STREAM = 8 << 20  # bytes from which looked-up rows are written past the caches
+_ROWS = 4096  # rows that PyTorch's operations bring up to date at once
+FIXED = 2**31 - 1  # the step up to which fixed rows are up to date, after every other
 
 
 @dataclass

@@ -42,8 +42,7 @@ SCHEMA = Schema("whatwhere-golden", 2, "Write both files again by whatwhere gold
 POSITIONS = (0, 1, 4097, 131_071)
 DISTANCES = (0, 1, 2, 7, 8, 63, 64, 127, 128, 4096)
 RECORD, NUMBERS = "golden.json", "golden.safetensors"
-_ROWS = 4
-"""Rows of a learned position table that are written: those of the first positions."""
+_ROWS = 4  # rows of a learned position table that are written: those of the first positions
 _OF_MODEL = ("embedding_scale", "embedding_scale_in_bfloat16", "position_rows")
 """Names of numbers that belong to no kind of layer."""
 _MAX_BYTES = 100_000_000

@@ -26,13 +26,11 @@ TOKEN_TYPES = (
 )  # fmt: skip
 NO_LETTERS, MIXED = "no letters", "mixed"
 
-_SHARE = 0.05
-"""The least share of tokens with a marker: a plain list of words has a few such tokens by chance."""
+_SHARE = 0.05  # the least share of tokens with a marker: a plain list of words has a few such tokens by chance
 _SPECIAL = re.compile(
     r"\[/?[A-Z_]{3,}\]|\[(unused|control_)\d+\]|</?[A-Za-z_][^<>\s]*>|<[|｜].*[|｜]>|>>[A-Z_]+<<", re.DOTALL
 )
-BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-"""A byte, as SentencePiece writes it, and we show it."""
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a byte, as SentencePiece writes it, and we show it
 _SCRIPTS = {
     "CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "HENTAIGANA": "Hiragana", "COMBINING": "",
     "VARIATION": "", "MODIFIER": "", "ZERO": "",

@@ -214,8 +214,7 @@ def _values(checkpoint: Checkpoint, table: TokenTable) -> ValueEmbedding:
 
 # Hashed n-grams
 
-Hashing = tuple[tuple[NGramHash, ...], dict[str, Any]]
-"""The hashes of a table, and the other settings of its module."""
+Hashing = tuple[tuple[NGramHash, ...], dict[str, Any]]  # the hashes of a table, and the other settings of its module
 
 
 def _qwen4_exp(checkpoint: Checkpoint, table: TokenTable) -> Hashing:

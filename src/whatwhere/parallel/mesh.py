@@ -13,8 +13,7 @@ from whatwhere.initialization import own_rows
 from whatwhere.tensor_checks import readable
 from whatwhere.what.row_adamw.gradient import RowGradient
 
-_MIXING = 0x9E3779B97F4A7C15 - (1 << 64)
-"""An odd number without a pattern, 2^64 by the golden ratio, as a signed one."""
+_MIXING = 0x9E3779B97F4A7C15 - (1 << 64)  # an odd number without a pattern, 2^64 by the golden ratio, as a signed one
 
 
 def replicated(x: Tensor, mesh: DeviceMesh) -> Tensor:

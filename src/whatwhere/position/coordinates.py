@@ -13,11 +13,9 @@ from whatwhere.tensor_checks import as_whole, readable, require_ids, require_ran
 Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`allowed(batch, head, query_slot, key_slot)` -> bool: may this query attend to this key?"""
 
-LIMIT = (1 << 63) - 1
-"""One more than the last position, so that the number after a position is one of int64 too."""
+LIMIT = (1 << 63) - 1  # one more than the last position, so that the number after a position is one of int64 too
 
-_MAX_SAMPLES = 2**27
-"""Random numbers that are sampled at once: half a gigabyte, and twice that to sort them."""
+_MAX_SAMPLES = 2**27  # random numbers that are sampled at once: half a gigabyte, and twice that to sort them
 
 
 def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Tensor, "axes batch tokens"]:

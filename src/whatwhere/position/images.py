@@ -16,8 +16,7 @@ from whatwhere.tensor_checks import as_whole
 
 After = Literal["largest", "grid"]
 AFTER: tuple[After, ...] = ("largest", "grid")
-Grid = tuple[int, int, int]
-"""Frames, height and width of an image or video, in patches."""
+Grid = tuple[int, int, int]  # frames, height and width of an image or video, in patches
 
 _TEXT, _IMAGE, _VIDEO = 0, 1, 2  # types of tokens, as `mm_token_type_ids` of Hugging Face's processors have them
 _NAMES = {_IMAGE: "image", _VIDEO: "video"}

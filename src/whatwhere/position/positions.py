@@ -56,8 +56,7 @@ from whatwhere.tensor_checks import as_whole, readable, require_range
 ShardOrder = Literal["contiguous", "zigzag", "striped"]
 SHARD_ORDERS: tuple[ShardOrder, ...] = ("contiguous", "zigzag", "striped")
 
-_COUNTS = count()
-"""Numbers of the calls of `from_position_ids` that counted documents."""
+_COUNTS = count()  # numbers of the calls of `from_position_ids` that counted documents
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1209,8 +1208,7 @@ def _no_next(which: str, instead: str = "") -> PositionError:
     )
 
 
-_SHOWN = 64
-"""Coordinates that a repr writes out; more are summarized."""
+_SHOWN = 64  # coordinates that a repr writes out; more are summarized
 
 
 def _as_code(p: Positions) -> str | None:

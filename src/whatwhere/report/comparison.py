@@ -296,8 +296,7 @@ def _range(tables: Sequence[Statistics]) -> str:
 
 # What trained models answer
 
-LEARNED = 0.99
-"""The share of right answers in length from which on a run has learned its task."""
+LEARNED = 0.99  # the share of right answers in length from which on a run has learned its task
 _CHOSEN = {
     "median": "of each scheme, the run of the median score",
     "all": "every run",

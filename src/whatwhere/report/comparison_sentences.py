@@ -19,8 +19,7 @@ from whatwhere.report.text import NARROW, capital, count, decimals, duration, li
 ABSENT = "–"
 HOLDS = 0.05
 """A scheme holds at a length where it loses at most so much of its score in length: 5 points, or 0.05 of a loss."""
-_FRESH = 4
-"""Names of tensors that began anew to list, for each scheme."""
+_FRESH = 4  # names of tensors that began anew to list, for each scheme
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
 

@@ -20,10 +20,8 @@ from whatwhere.report.positions import layers_text
 from whatwhere.report.section import Chart, Headline, Part, Section, Series, Table, found_section
 from whatwhere.report.text import capital, count, decimals, number, percent
 
-_NAMES = 10
-"""Tokens that a sentence lists."""
-_VALUE = 60
-"""Characters of a configuration's value in a table."""
+_NAMES = 10  # tokens that a sentence lists
+_VALUE = 60  # characters of a configuration's value in a table
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 FORMATS = ("svg", "pdf", "png")
-NARROWEST, WIDEST = 60.0, 400.0
-"""Widths of a figure, in millimeters."""
+NARROWEST, WIDEST = 60.0, 400.0  # widths of a figure, in millimeters
 Number = int | float
 
 _INCH = 25.4  # millimeters

@@ -10,8 +10,7 @@ from whatwhere.escape import visible, visible_token
 from whatwhere.report.section import Chart, Part, Section, Table
 
 _VOID = frozenset({"meta", "br"})
-_OPEN_ROWS = 25
-"""Rows of a table that is shown open; a longer one is folded."""
+_OPEN_ROWS = 25  # rows of a table that is shown open; a longer one is folded
 
 _WIDTH, _HEIGHT, _MARGIN, _TOP, _LEGEND = 1200, 900, 24, 76, 190
 COLORS = ("#5d6068", "#e0530a", "#02239f", "#0f9162", "#a03eb4", "#462900", "#673dfc", "#0a98f3")
@@ -22,8 +21,7 @@ text { font: 13px system-ui, sans-serif; fill: #1a1a1a } .title { font-size: 18p
 .back { fill: #fff } path { fill: none; stroke-linecap: round; stroke-opacity: .7 }
 @media (prefers-color-scheme: dark) { text { fill: #eee } .name { stroke: #161616 } .back { fill: #161616 } }
 """
-_CELLS = (12, 10)
-"""Across and down: the point nearest to the middle of each cell is named."""
+_CELLS = (12, 10)  # across and down: the point nearest to the middle of each cell is named
 _NAME = 24
 
 

@@ -54,8 +54,7 @@ _LATEX = {
 }  # fmt: skip
 """Every character that TeX reads as a command (also [ and * after a line's end) or joins with its neighbor, and those
 that reports write."""
-_LINE = 75
-"""Characters of a line of print, roughly."""
+_LINE = 75  # characters of a line of print, roughly
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$&#])")
 
 

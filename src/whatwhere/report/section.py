@@ -69,8 +69,7 @@ class Chart:
     y_range: tuple[float, float] | None = None  # ends of the vertical axis; None takes those of the values
 
 
-Part = str | Table | Chart
-"""Text is a paragraph; an empty one is not shown."""
+Part = str | Table | Chart  # text is a paragraph; an empty one is not shown
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-ROWS = 12
-"""Rows of a long table that are printed where nothing else is requested."""
+ROWS = 12  # rows of a long table that are printed where nothing else is requested
 _EVENLY = 16
-_SHOWN_FROM = 1.0
-"""Seconds that work takes from which on the time left is shown."""
+_SHOWN_FROM = 1.0  # seconds that work takes from which on the time left is shown
 _BAR = 40
 
 

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.results import Spread
 
 MINUS = "\u2212"
-NARROW = "\u00a0"
-"""A space that does not break: a number keeps its unit on its line."""
+NARROW = "\u00a0"  # a space that does not break: a number keeps its unit on its line
 
 _EXACT = Context(prec=2000)
 """Holds every digit of a float64, of which there are at most 1,075 after the point and 309 before it."""

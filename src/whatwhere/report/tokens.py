@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from whatwhere.models.checkpoint.lookup import Table as TokenTable
 
 _NAMED = 5
-_MOST = 9
-"""Numbers of a row that are shown."""
-SUFFIXES = (".svg", ".tsv", ".json")
-"""Of the files that `map_text` writes."""
+_MOST = 9  # numbers of a row that are shown
+SUFFIXES = (".svg", ".tsv", ".json")  # of the files that `map_text` writes
 
 
 def found_rows(result: SearchedTable) -> Iterator[Part]:

@@ -39,8 +39,7 @@ from whatwhere.studio.session import Corpus, Session
 if TYPE_CHECKING:
     from torch import nn
 
-PAGE = Path(__file__).parent / "web" / "dist"
-"""The page as it was bundled when the package was built."""
+PAGE = Path(__file__).parent / "web" / "dist"  # the page as it was bundled when the package was built
 LOWEST, HIGHEST = 200, 10_000
 MEDIA_TYPE = "application/vnd.whatwhere.answer"
 _ALIGN = 8

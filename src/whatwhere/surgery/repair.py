@@ -30,8 +30,7 @@ from whatwhere.what.token_ids import nested_configs
 NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
 Method = Literal["covariance", "subtokens"]
 METHODS: tuple[Method, ...] = ("covariance", "subtokens")
-_SAMPLE = 4096
-"""Rows at most that new ones are sampled from."""
+_SAMPLE = 4096  # rows at most that new ones are sampled from
 
 
 def repair_checkpoint(

@@ -37,8 +37,7 @@ from whatwhere.what.token_ids import padding_dependence, renumbered
 
 _ID_MAP = "id_map.json"
 _LINES = 4096
-_LEAST_LETTERS = 20
-"""Letters that a first word of their names has where it is a script, and not a sign such as MICRO."""
+_LEAST_LETTERS = 20  # letters that a first word of their names has where it is a script, and not a sign such as MICRO
 _MAX_IDS_BYTES = 200_000_000
 
 

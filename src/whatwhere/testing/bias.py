@@ -26,8 +26,7 @@ from whatwhere.testing.report import Report
 from whatwhere.where.score_bias import ScoreBias, as_finite
 
 BLOCK, WIDTH, SHIFT = 20, 160, 1_000
-FAR = 8_191
-"""A position far from 0, where a bias computed from positions instead of distances is large."""
+FAR = 8_191  # a position far from 0, where a bias computed from positions instead of distances is large
 BFLOAT16 = 2 * 2.0**-8
 BFLOAT16_WHY = "bfloat16 rounds a number by 2**-8 of itself, and twice that is allowed"
 

@@ -33,14 +33,11 @@ Rotate = Callable[[Tensor, Tensor], Tensor]
 Encode = Callable[[Tensor], Tensor]
 """positions -> vectors: (tokens) -> (tokens, dim)."""
 
-UNIT = 2.0**-24
-"""Unit roundoff of float32: the relative error of one rounding."""
+UNIT = 2.0**-24  # unit roundoff of float32: the relative error of one rounding
 
-LAST_POSITION = 1_000_000
-"""The last position that is checked where the implementation's maximum length is not given."""
+LAST_POSITION = 1_000_000  # the last position that is checked where the implementation's maximum length is not given
 
-NEAR, FAR = 15, 131_072
-"""The last of the first positions, and one that is far."""
+NEAR, FAR = 15, 131_072  # the last of the first positions, and one that is far
 
 ROTATION = 6 * UNIT
 ROTATION_WHY = "float32 rounds cosine, product and sum by 2**-24 each, and twice that is allowed; the angle is exact"

@@ -18,10 +18,8 @@ from whatwhere.testing.report import Report
 from whatwhere.where.binding import Where
 
 TOKENS, PROMPT, SHIFT, FAR = 9, 4, 7, 1_000
-LONG = 600
-"""Tokens of a text so long that attention on a CPU goes by blocks."""
-REGIME = 256
-"""The length that is stated to schemes that follow it where keys are cached or moved."""
+LONG = 600  # tokens of a text so long that attention on a CPU goes by blocks
+REGIME = 256  # the length that is stated to schemes that follow it where keys are cached or moved
 ROUNDING = 2.0**-16
 _WHY = "float32 rounds each of many products by 2**-24, and 256 times that is allowed for vectors of size 1"
 COARSE = 2.0**-4

@@ -21,8 +21,7 @@ from whatwhere.escape import quoted
 
 Rows = Int64[np.ndarray, " rows"]
 Bytes = UInt8[np.ndarray, "rows bytes"]
-BYTES = {"F32": 4, "BF16": 2, "F16": 2}
-"""The types of rows, as safetensors names them, and the bytes of a number."""
+BYTES = {"F32": 4, "BF16": 2, "F16": 2}  # the types of rows, as safetensors names them, and the bytes of a number
 
 _DAMAGED = "It is truncated or damaged: copy or create it again."
 

@@ -26,14 +26,10 @@ from whatwhere.records import Schema, from_json
 from whatwhere.what.matrix_file import Bytes, MatrixFile, OpenFile, Rows, own_errors, write_matrix, write_records
 
 _STATE, _STEPS, _UNDO = "state.safetensors", "steps.json", "undo"
-_STEPS_BEFORE = "steps.safetensors"
-"""The name up to version 0.2."""
-_IN_MEMORY = 1 << 26
-"""Bytes of changed rows that are in memory before they are written."""
-_COMPARED = 64
-"""Rows that tell a file from others, of the table and of the last change."""
-_MOST_STEPS = 1 << 31
-"""Rows store the step of their last update in 32 bits."""
+_STEPS_BEFORE = "steps.safetensors"  # the name up to version 0.2
+_IN_MEMORY = 1 << 26  # bytes of changed rows that are in memory before they are written
+_COMPARED = 64  # rows that tell a file from others, of the table and of the last change
+_MOST_STEPS = 1 << 31  # rows store the step of their last update in 32 bits
 _SCHEMA = Schema(
     "whatwhere-steps",
     4,

@@ -19,8 +19,7 @@ from whatwhere.what.row_adamw.gradient import RowGradient, coalesce, with_row_gr
 from whatwhere.what.row_adamw.table import MIN_HISTORY
 from whatwhere.what.row_files import RowFiles, Steps, flush_files
 
-TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-"""The type of rows in the file -> in torch."""
+TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # the type of rows in the file -> in torch
 
 
 @dataclass
@@ -150,8 +149,7 @@ class _Adagrad:
 
 
 ADAMW, ADAGRAD = "adamw", "adagrad-by-row"
-_ALGORITHMS: dict[str, type[_AdamW] | type[_Adagrad]] = {ADAMW: _AdamW, ADAGRAD: _Adagrad}
-"""By the name that is stored."""
+_ALGORITHMS: dict[str, type[_AdamW] | type[_Adagrad]] = {ADAMW: _AdamW, ADAGRAD: _Adagrad}  # by the name that is stored
 
 
 def _rows_of(weight: UInt8[np.ndarray, "rows bytes"], dtype: torch.dtype) -> Float[Tensor, "rows dim"]:
@@ -169,8 +167,7 @@ def _accumulated(weight: Tensor) -> None:
 
 Progress = Callable[[int, int], Any]
 
-_BLOCK = 1 << 26
-"""Bytes of rows and state that are brought up to date before each flush."""
+_BLOCK = 1 << 26  # bytes of rows and state that are brought up to date before each flush
 
 
 @final

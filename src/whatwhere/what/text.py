@@ -20,13 +20,10 @@ KINDS: tuple[Kind, ...] = ("word", "bpe", "byte", "character")
 UNKNOWN = "[UNK]"
 NO_UNKNOWN = "\0no unknown word\0"
 """A token that no text contains: where it is the unknown one, unknown words are refused instead of dropped."""
-MOST_LISTED = 40
-"""Vocabularies up to this size are listed where a word is unknown."""
-LARGEST_FILE = 1 << 30
-"""Files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB."""
+MOST_LISTED = 40  # vocabularies up to this size are listed where a word is unknown
+LARGEST_FILE = 1 << 30  # files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB
 _CHUNK = 1 << 20
-_NOWHERE = "\U00012000"
-"""A letter of cuneiform, which vocabularies lack."""
+_NOWHERE = "\U00012000"  # a letter of cuneiform, which vocabularies lack
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 

@@ -59,10 +59,8 @@ _MIN_BLOCKWISE = 512
 """Tokens from which blockwise attention is faster than a table even if six layers share it; at 256 it is for one."""
 _MAX_TABLE = 1 << 22
 """Elements of a table, 16 MB in float32; a larger one is computed in chunks of queries, again for each layer."""
-_CHUNK = 1 << 20
-"""Elements of the table of one chunk, which stays in the caches while it is computed and used."""
-_ON_GPU = 1 << 6
-"""How many times larger both are on a GPU, where many small steps cost more than memory."""
+_CHUNK = 1 << 20  # elements of the table of one chunk, which stays in the caches while it is computed and used
+_ON_GPU = 1 << 6  # how many times larger both are on a GPU, where many small steps cost more than memory
 _ROWS_OF_WINDOW = 128
 """Queries of a chunk with a window, at least; more than half of the window would read many masked keys."""
 _MIN_ROWS_ON_GPU = 128
@@ -206,8 +204,7 @@ class _How:
     lse: bool = False
 
 
-_Results = tuple[Tensor, ...]
-"""The outputs; and the logarithms of the sums of exp(score), where these are wanted."""
+_Results = tuple[Tensor, ...]  # the outputs; and the logarithms of the sums of exp(score), where these are wanted
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: Engine) -> _Results:

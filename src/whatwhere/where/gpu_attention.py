@@ -29,17 +29,14 @@ from whatwhere.where.window import Window
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-TILE = 128
-"""Queries and keys of a tile of FlexAttention's masks."""
+TILE = 128  # queries and keys of a tile of FlexAttention's masks
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _logger = logging.getLogger(__name__)
-_refused: set[tuple[Any, ...]] = set()
-"""What did not compile, so that it is not tried again."""
+_refused: set[tuple[Any, ...]] = set()  # what did not compile, so that it is not tried again
 
-_HALF = 1 << 30
-"""Half of the range in which numbers of tokens may lie in 32 bits, so that their differences fit too."""
+_HALF = 1 << 30  # half of the range in which numbers of tokens may lie in 32 bits, so that their differences fit too
 _Bounds = tuple[Tensor, Tensor, Tensor, Tensor]
 """The least and the largest number of each tile of queries, (batch, tiles, 1), and of keys, (batch, 1, tiles)."""
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]

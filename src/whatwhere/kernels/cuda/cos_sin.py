@@ -12,8 +12,7 @@ from torch import Tensor
 
 from whatwhere.kernels.cuda import covering, launch
 
-_NUMBERS_OF_A_PROGRAM = 256
-"""Two for each of 128 threads, which keep some twenty float64 numbers for each."""
+_NUMBERS_OF_A_PROGRAM = 256  # two for each of 128 threads, which keep some twenty float64 numbers for each
 _MAX_BLOCK = 128
 
 _STRIDE, _FAR, _ROUND = tl.constexpr(64), tl.constexpr(float(1 << 30)), tl.constexpr(6755399441055744.0)

@@ -16,8 +16,7 @@ from whatwhere.kernels.cuda import covering, launch
 _NUMBERS_OF_A_PROGRAM = 2048
 """16 for each of 128 threads: in bfloat16, two accesses of 16 bytes to each table. From 512 to 8,192 were measured."""
 
-_MAX_BLOCK = 1024
-"""Numbers of one row; longer rows take several programs."""
+_MAX_BLOCK = 1024  # numbers of one row; longer rows take several programs
 
 
 def embed(

@@ -17,8 +17,7 @@ from whatwhere.kernels.cuda import covering, launch
 _PAIRS_OF_A_PROGRAM = 2048
 """16 pairs for each of 128 threads: in bfloat16, two accesses of 16 bytes to each half. 512 to 4,096 are as fast."""
 
-_MAX_BLOCK = 512
-"""Pairs of one row; longer rows take several programs."""
+_MAX_BLOCK = 512  # pairs of one row; longer rows take several programs
 
 
 def rotate(

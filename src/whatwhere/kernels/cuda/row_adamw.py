@@ -16,8 +16,7 @@ from torch import Tensor
 from whatwhere.kernels.cuda import covering, launch
 from whatwhere.kernels.row_adamw import Moments, Step
 
-_MAX_BLOCK = 1024
-"""Numbers of a row that a program takes at once. From 64 to 1,024 were measured."""
+_MAX_BLOCK = 1024  # numbers of a row that a program takes at once. From 64 to 1,024 were measured
 
 
 def adamw_catch_up(

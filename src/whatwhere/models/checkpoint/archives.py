@@ -33,13 +33,10 @@ from whatwhere.models.checkpoint.files import File
 if TYPE_CHECKING:
     from torch import Tensor
 
-_MAX_HEADER_BYTES = 10_000
-"""NumPy has the same limit."""
+_MAX_HEADER_BYTES = 10_000  # NumPy has the same limit
 _MAX_COMPRESSION = 100
-_MAX_MEMBERS, _MEMBER = 100_000, 1200
-"""Members that are read, and the bytes of memory of each."""
-_MAX_TAIL = 22 + 2**16 + 76
-"""Bytes at the end of a zip: its last record, a comment, and the larger form of that record."""
+_MAX_MEMBERS, _MEMBER = 100_000, 1200  # members that are read, and the bytes of memory of each
+_MAX_TAIL = 22 + 2**16 + 76  # bytes at the end of a zip: its last record, a comment, and the larger form of that record
 _BLOCK = 1 << 16
 _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -204,10 +201,8 @@ def _own_errors(file: File) -> Iterator[None]:
 
 # Pickles
 
-_MAX_DICTIONARIES = 500
-"""Maximum number of dictionaries in a pickle; no model has more."""
-_STATES = ("state_dict", "model_state_dict", "model", "module")
-"""Keys of the state_dict in a checkpoint of training."""
+_MAX_DICTIONARIES = 500  # maximum number of dictionaries in a pickle; no model has more
+_STATES = ("state_dict", "model_state_dict", "model", "module")  # keys of the state_dict in a checkpoint of training
 _NOT_ALLOWED = re.compile(r"GLOBAL (\S+) was not an allowed")
 _GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-9]+)"), 256
 """The class that a pickle of gensim names at its beginning."""

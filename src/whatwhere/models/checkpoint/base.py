@@ -21,15 +21,11 @@ if TYPE_CHECKING:
 
 Rows = slice | Sequence[int] | np.ndarray | None
 """Rows as callers may select them; None is all."""
-Chosen = range | np.ndarray
-"""Rows after they were checked: a contiguous run, or an array of row numbers."""
+Chosen = range | np.ndarray  # rows after they were checked: a contiguous run, or an array of row numbers
 NO_TOKENIZER = "there is no tokenizer.json beside the table"
-_MAX_DIMENSIONS = 32
-"""NumPy's own limit before version 2."""
-_BLOCK = 1 << 20
-"""Bytes that are widened at once, so that reading needs only a few MB more than the returned array."""
-_COMPUTED = 1 << 18
-"""Numbers of a combined tensor that are computed at once."""
+_MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
+_BLOCK = 1 << 20  # bytes that are widened at once, so that reading needs only a few MB more than the returned array
+_COMPUTED = 1 << 18  # numbers of a combined tensor that are computed at once
 
 
 @dataclass(frozen=True, slots=True)

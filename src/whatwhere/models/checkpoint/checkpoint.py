@@ -49,8 +49,7 @@ Layout = Literal["interleaved", "half"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
 LAYOUT_KEY = "whatwhere.rotary_layout"
 """Key of a header's metadata: the layout of rotary pairs, if it is not that of the model type."""
-_FORMATS = ("safetensors", "folder", "pickle")
-"""Those in which a tensor may be stored in parts."""
+_FORMATS = ("safetensors", "folder", "pickle")  # those in which a tensor may be stored in parts
 
 
 @final

@@ -28,8 +28,7 @@ MERGE = "Merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
 PASS_BASE = (
     f"To read it pass its base, --base FOLDER, or base=FOLDER in Python. To change it: {MERGE[0].lower()}{MERGE[1:]}"
 )
-_MOST = 1 << 30
-"""Numbers of a table behind a mapping, of which a small file could claim any number."""
+_MOST = 1 << 30  # numbers of a table behind a mapping, of which a small file could claim any number
 _CONFIG, _MAX_CONFIG_BYTES = "adapter_config.json", 10_000_000
 _PREFIX = "base_model.model."
 _MARK = re.compile(r"(?:^|[._])(?:lora_|base_layer\.|modules_to_save\.|trainable_tokens_|prompt_embeddings$)")
@@ -244,8 +243,7 @@ def _biases(target: str, own: Sequence[Entry], base: Contents) -> dict[str, Entr
     return {name: Combined.of(name, stored.shape, stored.dtype, [stored, *own], None, why, MERGE)}
 
 
-Change = Callable[[np.ndarray, Chosen], np.ndarray]
-"""Changes rows of a base, given their numbers."""
+Change = Callable[[np.ndarray, Chosen], np.ndarray]  # changes rows of a base, given their numbers
 
 
 def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Json) -> Change:
@@ -371,8 +369,7 @@ _REFUSED = {
     "weight:qdata": "torchao",
 }  # fmt: skip
 """A tensor beside the codes, or the codes themselves -> the layout, whose rule is not followed here."""
-_CODED = ("int", "uint", "bool", "float8", "float4_", "float6_")
-"""How the types of codes begin."""
+_CODED = ("int", "uint", "bool", "float8", "float4_", "float6_")  # how the types of codes begin
 _BITS = (2, 3, 4, 5, 6, 8)
 _QUANT_STATE = "weight.quant_state.bitsandbytes__"
 _MAX_STATE_BYTES = 1 << 14

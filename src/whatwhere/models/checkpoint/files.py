@@ -18,8 +18,7 @@ from whatwhere.models.configuration.keys import Json
 
 TIMES, BASE = 4, 64 << 20
 """Reading takes at most so many times the size of a file, and so many bytes more, beyond the array that is returned."""
-JSON_TIMES = 40
-"""Of JSON beside the weights, such as tokenizer.json: Python makes objects of entries of a dozen bytes."""
+JSON_TIMES = 40  # of JSON beside the weights, such as tokenizer.json: Python makes objects of entries of a dozen bytes
 _COMMA, _COLON, _BRACKET = 72, 330, 80
 """Bytes of memory for each in JSON: a short string in a list; a new key, its value and their slots; an empty list."""
 

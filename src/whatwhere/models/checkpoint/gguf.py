@@ -27,8 +27,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _LIST = 8, 9
 _SHORT_LIST = 1000  # shorter lists of numbers are read with the header
 _CHUNK = 1 << 20
-_KEY, _TENSOR, _TEXT, _NUMBER = 400, 800, 72, 48
-"""Bytes of memory of each in the header."""
+_KEY, _TENSOR, _TEXT, _NUMBER = 400, 800, 72, 48  # bytes of memory of each in the header
 _MAX_PARTS = 1000
 _MAX_STRINGS = 1 << 24  # of a list; vocabularies have a quarter of a million
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -44,8 +43,7 @@ class LongList:
     offset: int
 
 
-Value = int | float | bool | str | list[int | float | bool] | LongList
-"""The value of a key in the header."""
+Value = int | float | bool | str | list[int | float | bool] | LongList  # the value of a key in the header
 
 
 @final

@@ -53,10 +53,8 @@ class _Architectures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _DATA = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=_Architectures)
-ARCHITECTURES: Mapping[str, Architecture] = _DATA.read
-"""Name of an architecture -> what llama.cpp does in it."""
-NOT_READ: Mapping[str, tuple[str, ...]] = _DATA.unread
-"""Reason -> architectures whose positions are not read for it."""
+ARCHITECTURES: Mapping[str, Architecture] = _DATA.read  # name of an architecture -> what llama.cpp does in it
+NOT_READ: Mapping[str, tuple[str, ...]] = _DATA.unread  # reason -> architectures whose positions are not read for it
 
 IN_A_HEADER = (
     "It is in the header of this GGUF file, perhaps under another name: head_dim is attention.key_length there. If the "

@@ -33,14 +33,12 @@ _SMALL = 1 << 20
 _MOST_FILES = 2000
 _COMPLETE = ".complete"
 
-BLOCK = 1 << 20
-"""Bytes of a block of the cache, and the least that is requested."""
+BLOCK = 1 << 20  # bytes of a block of the cache, and the least that is requested
 _MAX_REQUEST = 16 * BLOCK
 _MAX_POINTER = 4096
 _FIRST_LINE = b"whatwhere: a file at huggingface.co, read by byte ranges\n"
 _POINTER = Schema("whatwhere-pointer", 2, "Remove its folder: it is made again.")
-_DIGEST = 32
-"""Bytes of the checksum behind a block."""
+_DIGEST = 32  # bytes of the checksum behind a block
 _intact: dict[Path, tuple[int, int]] = {}
 """Blocks whose checksum this process has compared, and what the file system said of them then."""
 _ATTEMPTS = 3

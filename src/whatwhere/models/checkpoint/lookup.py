@@ -19,18 +19,14 @@ from whatwhere.models.checkpoint.folder import TABLE
 from whatwhere.models.model_text import BYTE, Marking, marking, texts
 from whatwhere.what.text import ids_of_each, single_token
 
-TABLES = ("input", "output")
-"""The token table, and the output projection (`lm_head`)."""
+TABLES = ("input", "output")  # the token table, and the output projection (`lm_head`)
 CHANGE, BEFORE = "change", "@0"
 """What training changed of the token table, E - E0; and the end of the name under which runs keep E0."""
 
-_BY_ROWS = ("safetensors", "folder", "gguf")
-"""Formats of which some rows are read without the others."""
-_PRINTED = re.compile("[␣↵⇥␍◌⟨]|<0x")
-"""What is only in tokens as they are printed; see `escape`."""
+_BY_ROWS = ("safetensors", "folder", "gguf")  # formats of which some rows are read without the others
+_PRINTED = re.compile("[␣↵⇥␍◌⟨]|<0x")  # what is only in tokens as they are printed; see `escape`
 _MAX_SIMILAR = 5000
-_MAX_LENGTH_DIFFERENCE = 2
-"""Maximum difference in length of a similar token: a wider search takes seconds."""
+_MAX_LENGTH_DIFFERENCE = 2  # maximum difference in length of a similar token: a wider search takes seconds
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,14 +26,12 @@ from whatwhere.models.checkpoint.files import File, Stream
 
 NAME = "vectors"
 _CHUNK = 1 << 20
-_ROW, _NUMBER = 120, 64
-"""Bytes of memory of a word and the offset of its line, and of a number as text."""
+_ROW, _NUMBER = 120, 64  # bytes of memory of a word and the offset of its line, and of a number as text
 _MAX_WORD_BYTES, _MAX_BINARY_WORD_BYTES = 1 << 16, 10_000
 _SAMPLED_LINES = 100
 _MAX_DIGITS = 15
 _WHITESPACE = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
-"""The byte order mark that editors write before UTF-8; it belongs to no word."""
+_BOM = b"\xef\xbb\xbf"  # the byte order mark that editors write before UTF-8; it belongs to no word
 
 
 def _contents(format: str, reader: "_Text | _Binary", size: int = 0) -> Contents:

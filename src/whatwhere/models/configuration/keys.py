@@ -58,14 +58,11 @@ REQUIRED = Required.REQUIRED
 NOTHING: Mapping[str, Any] = {}
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-ANY = object()
-"""Any value, of a key that is not read."""
-MAX_WHOLE = 2**62
-"""The largest whole number that is read, for keys without a bound of their own."""
+ANY = object()  # any value, of a key that is not read
+MAX_WHOLE = 2**62  # the largest whole number that is read, for keys without a bound of their own
 
 _SEPARATOR = re.compile("[-_.]")
-_NEARLY = 0.9
-"""Similarity from which on a long key counts as a misspelling of another."""
+_NEARLY = 0.9  # similarity from which on a long key counts as a misspelling of another
 
 _SHORT = Repr()
 _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxlong, _SHORT.maxstring, _SHORT.maxother = 8, 8, 8, 60, 80, 80

@@ -28,8 +28,7 @@ WORDS: Mapping[str, str] = {**{each: each for each in LAYER_TYPES}, "attention":
 BLOCKS = ("layers_block_type", "layer_types")
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
 
-Labels = tuple[str | None, ...]
-"""For each layer the label of its set of rope parameters; None if it does not rotate."""
+Labels = tuple[str | None, ...]  # for each layer the label of its set of rope parameters; None if it does not rotate
 Types = tuple[str, ...]
 LabelsAndTypes = tuple[Labels, Types | None]
 BlockWindows = tuple[Window | None, ...]
@@ -106,8 +105,7 @@ def _no_rope_layers(keys: Keys, layers: int) -> LabelsAndTypes:
     return tuple("" if rotated else None for rotated in listed), None
 
 
-ZAMBA2_HYBRIDS = (6, 12, 18, 24, 30, 36, 42, 47, 51)
-"""Numbers of Zamba 2's hybrid layers, if there is no list."""
+ZAMBA2_HYBRIDS = (6, 12, 18, 24, 30, 36, 42, 47, 51)  # numbers of Zamba 2's hybrid layers, if there is no list
 
 
 def _hybrid_if_flag(keys: Keys, layers: int) -> LabelsAndTypes:

@@ -213,11 +213,9 @@ class ModelTypes(Row, frozen=True):
 FILE = Path(__file__).with_suffix(".json")
 DATA = msgspec.json.decode(FILE.read_bytes(), type=ModelTypes)
 MODEL_TYPES: Mapping[str, ModelType] = DATA.types
-READ_TYPES: Mapping[str, ModelType] = {**DATA.types, **DATA.parts, **DATA.remote}
-"""All model types that are read."""
+READ_TYPES: Mapping[str, ModelType] = {**DATA.types, **DATA.parts, **DATA.remote}  # all model types that are read
 
-HEARING = frozenset(name for name, kind in MODEL_TYPES.items() if kind.sound)
-"""Types whose encoder takes sound."""
+HEARING = frozenset(name for name, kind in MODEL_TYPES.items() if kind.sound)  # types whose encoder takes sound
 
 _SUFFIX = re.compile("_text(_model)?$")
 TEXT_TYPES: Mapping[str, str] = {

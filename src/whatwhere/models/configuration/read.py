@@ -29,8 +29,7 @@ from whatwhere.models.configuration.sizes import BOTH_WAYS, read_sizes
 __all__ = ["Config", "HasDict", "from_huggingface"]
 
 MAX_FILE_SIZE, MAX_KEYS = 10_000_000, 10_000
-ROPE = ("rope", "rotary")
-"""Parts of key names that show that queries and keys are rotated."""
+ROPE = ("rope", "rotary")  # parts of key names that show that queries and keys are rotated
 
 
 @runtime_checkable

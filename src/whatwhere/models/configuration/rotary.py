@@ -18,8 +18,7 @@ ROPE_TYPES = ("default", "linear", "ntk", "dynamic", "yarn", "longrope", "su", "
 IGNORED = ("finetuned",)  # a remark in the files of YaRN's authors, which affects nothing
 NEUTRAL = dict.fromkeys(("attention_factor", "extrapolation_factor", "factor"), (1.0,))
 """Rope parameters that change nothing where the rope_type does not read them -> the value."""
-MAX_AXES = 8
-"""More axes than any model has; tokens of videos have 3 coordinates."""
+MAX_AXES = 8  # more axes than any model has; tokens of videos have 3 coordinates
 
 
 def read_rope(keys: Keys, model: Description, kind: ModelType) -> Description:

@@ -26,13 +26,11 @@ from whatwhere.models.configuration.model_types import (
 )
 from whatwhere.models.configuration.rotary import ORIGINAL
 
-Scales = float | list[float]
-"""The softmax scale of all layers, or of each."""
+Scales = float | list[float]  # the softmax scale of all layers, or of each
 Temperatures = tuple[Plan | None, ...]
 
 TERMS = ("c2p", "p2c")
-MAX_EXPONENT = 8.0
-"""-log2 of ALiBi's smallest slope in the paper."""
+MAX_EXPONENT = 8.0  # -log2 of ALiBi's smallest slope in the paper
 
 
 def read_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:

@@ -184,8 +184,7 @@ KEY_HEADS: Mapping[str, Callable[[Keys, int], int]] = named(_dbrx, _falcon, _glm
 # Heads of each layer
 
 
-LISTED = "per_layer_config"
-"""A dictionary of transformers with the settings of some layers, by their numbers."""
+LISTED = "per_layer_config"  # a dictionary of transformers with the settings of some layers, by their numbers
 SWA = ("swa_num_attention_heads", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", "swa_head_dim")
 MOST = {"num_heads": MAX_HEADS, "key_heads": MAX_HEADS, "head_dim": MAX_FEATURES}
 

@@ -28,11 +28,9 @@ from whatwhere.where.binding import Where
 if TYPE_CHECKING:
     from whatwhere.where.window import Window
 
-RELATIVE = 3e-6
-"""Largest relative difference of frequencies, scales and slopes: both sides are float32 at some step."""
+RELATIVE = 3e-6  # largest relative difference of frequencies, scales and slopes: both sides are float32 at some step
 
-_Stated = Iterator[tuple[str, str, str]]
-"""What is stated, as measured, and as read."""
+_Stated = Iterator[tuple[str, str, str]]  # what is stated, as measured, and as read
 
 
 @dataclass(frozen=True)

@@ -28,24 +28,19 @@ from whatwhere.models.probe.solve import BY_HEAD, layout_of, merged, solve
 
 NEAR, FAR = (0, 1, 2, 4, 8, 16), (0, 1, 4, 16, 64, 256, 1024, 4096, 20_000)
 """Positions of short sequences, and of those that reach far."""
-BELOW_TABLE = (0, 1, 2, 4, 8, 16, 32)
-"""Positions where a learned table ends before the far ones."""
+BELOW_TABLE = (0, 1, 2, 4, 8, 16, 32)  # positions where a learned table ends before the far ones
 _BY_SLOT = "the factor follows the slot in the sequence, not position ids"
-_WARM = 4
-"""Tokens before the first one that is measured: a short convolution over tokens then sees the same content."""
+_WARM = 4  # tokens before the first one that is measured: a short convolution over tokens then sees the same content
 _TOKENS, _LEAST_CONTENTS, _LONGEST = 24, 16, 4100
 """Tokens of a sequence at the model's own positions, sequences at least, and tokens at most to see a window end."""
 _ALIKE, _SAME = 0.75, 0.9999
 """Correlation over contents above which features are taken for one another (a norm may lie between), and for equal."""
-_EQUAL = 1e-5
-"""Largest difference of hidden states, relative to the largest value, that is none."""
+_EQUAL = 1e-5  # largest difference of hidden states, relative to the largest value, that is none
 
-ZERO = 1e-6
-"""Contents whose scores differ by less, relatively or absolutely, do not differ: float32."""
+ZERO = 1e-6  # contents whose scores differ by less, relatively or absolutely, do not differ: float32
 LINEAR = 1e-4
 """Largest deviation of scores from scale * query . key + bias, relative to the largest, and of a bias from its form."""
-LISTED = (-21, -13, -8, -5, -3, -2, -1, 0, 1, 2, 3, 5, 8, 13, 21)
-"""Distances at which values of a bias are listed."""
+LISTED = (-21, -13, -8, -5, -3, -2, -1, 0, 1, 2, 3, 5, 8, 13, 21)  # distances at which values of a bias are listed
 
 Maps = dict[str, list[FeatureMap]]
 """Of the queries and of the keys of one layer, where they follow position ids: at near positions, and at far ones."""

@@ -21,14 +21,10 @@ from whatwhere.errors import CheckpointError
 if TYPE_CHECKING:
     from transformers.modeling_outputs import BaseModelOutput
 
-NAME = "whatwhere-probe"
-"""The attention implementation under which transformers knows the recorder."""
-MASKED = -1e4
-"""Scores below this are masked: a bias does not reach it at the distances of a probe."""
-FIRST_TOKEN = 5
-"""Lower ids are left out: special tokens, among them padding, from which some models count positions."""
-SHORT = (2, 6)
-"""Sequences and tokens of the first run, which shows what attends."""
+NAME = "whatwhere-probe"  # the attention implementation under which transformers knows the recorder
+MASKED = -1e4  # scores below this are masked: a bias does not reach it at the distances of a probe
+FIRST_TOKEN = 5  # lower ids are left out: special tokens, among them padding, from which some models count positions
+SHORT = (2, 6)  # sequences and tokens of the first run, which shows what attends
 
 _SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 _PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm)

@@ -14,10 +14,8 @@ Pairs = list[tuple[int, int]]
 FITS = 2e-4
 """Largest residual of a map, relative to the largest value, that counts as measured: float32 at far positions."""
 BY_HEAD = "each head has a factor by position of its own, listed is that of the first"
-SPANNED = 1e-5
-"""Smallest share of the largest singular value at which contents count as spanning all features."""
-MOVES = 1e-4
-"""Smallest entry of a map that counts as mixing two features."""
+SPANNED = 1e-5  # smallest share of the largest singular value at which contents count as spanning all features
+MOVES = 1e-4  # smallest entry of a map that counts as mixing two features
 
 
 def solve(vectors: Vectors, positions: Sequence[int]) -> FeatureMap:

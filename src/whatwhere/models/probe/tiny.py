@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _LEAST_LAYERS = 4
-HEADS, HEAD_DIM, WINDOW = 4, 16, 5
-"""Heads, features of a head, and tokens of a window or chunk."""
-MOST_LAYERS = 13
-"""Layers that are kept at most, to have each type of layer once."""
+HEADS, HEAD_DIM, WINDOW = 4, 16, 5  # heads, features of a head, and tokens of a window or chunk
+MOST_LAYERS = 13  # layers that are kept at most, to have each type of layer once
 
 LAYER_KEYS = (
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers", "encoder_layers", "decoder_layers",
@@ -37,8 +35,7 @@ LAYER_KEYS = (
 _DATA = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 SIZES: Mapping[str, int] = {key: value for value, keys in _DATA["sizes"] for key in keys}
 """Key -> its value in a tiny configuration."""
-MODEL_ONLY: Mapping[str, Mapping[str, Any]] = _DATA["types"]
-"""Model type -> what it needs besides."""
+MODEL_ONLY: Mapping[str, Mapping[str, Any]] = _DATA["types"]  # model type -> what it needs besides
 
 HEAD_COUNTS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KEY_HEAD_COUNTS = ("num_key_value_heads", "swa_num_key_value_heads", "num_kv_heads")

@@ -13,8 +13,7 @@ from whatwhere.studio.session import Session
 if TYPE_CHECKING:
     from whatwhere.comparison.answers import Answer, Answers, NoAnswer
 
-MAX_TOKENS = 80
-"""More would be too small to read: an expression of 32 arguments has 66."""
+MAX_TOKENS = 80  # more would be too small to read: an expression of 32 arguments has 66
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "expressions": ("First(6,2,1)", "Last(6,2,1)", "Max(1,6,2)", "Last(3,1,4,1,5,9,2,6,5,3,5,8)"),
     "recall": ("aKcR?c", "aKcR?a", "aKcReTgMiPkB?c"),

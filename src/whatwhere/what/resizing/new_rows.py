@@ -18,12 +18,10 @@ DRAWS: tuple[Draw, ...] = ("mean", "noise", "covariance")
 Mixture = tuple[Sequence[int], Sequence[float]]
 """Ids of old rows, and their weights."""
 
-MAX_ROWS = (1 << 31) - 1
-"""Many formats and tools store ids in 32 bits."""
+MAX_ROWS = (1 << 31) - 1  # many formats and tools store ids in 32 bits
 
 _BLOCK = 4096
-_TARGETS = 256
-"""Targets that are decomposed at once."""
+_TARGETS = 256  # targets that are decomposed at once
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

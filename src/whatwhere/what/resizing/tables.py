@@ -15,8 +15,7 @@ from whatwhere.what.resizing.new_rows import Rearrangement, change_of_positions
 
 _POSITIONS = ("position_embeddings", "box_position_embeddings")
 
-Owner = tuple[nn.Module, str]
-"""A module and the name under which it registers a tensor."""
+Owner = tuple[nn.Module, str]  # a module and the name under which it registers a tensor
 
 
 @dataclass(eq=False)

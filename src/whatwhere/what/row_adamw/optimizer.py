@@ -333,8 +333,7 @@ def _require_table(module: object) -> None:
         )
 
 
-_OWNERS = "owners"
-"""The key of the number of owners, beside moments in their order."""
+_OWNERS = "owners"  # the key of the number of owners, beside moments in their order
 
 
 def _as_table(weight: Tensor, values: Tensor) -> Tensor:

@@ -25,8 +25,7 @@ from whatwhere.what.row_adamw.gradient import (
     with_row_gradient,
 )
 
-MIN_HISTORY = 4096
-"""Steps that a history has at least before all rows are updated and it starts again."""
+MIN_HISTORY = 4096  # steps that a history has at least before all rows are updated and it starts again
 
 
 def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"] | None) -> Tensor | None:

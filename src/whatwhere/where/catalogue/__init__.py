@@ -47,8 +47,7 @@ COMPOSED = ("ssmax", "temperature")
 """Entries that multiply queries, and compose with a map of queries and keys by `then`."""
 
 
-LAYER_OPTIONS = ("window", "chunk", "sink")
-"""Options that are those of a layer, not of a scheme."""
+LAYER_OPTIONS = ("window", "chunk", "sink")  # options that are those of a layer, not of a scheme
 Scalar = bool | int | float | str
 Build = Callable[..., Where | Sequence[Where]]
 """`build(dim, num_heads, max_length, **options)` -> the Where of all layers, or one for each layer."""

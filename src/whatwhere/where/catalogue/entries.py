@@ -212,8 +212,7 @@ _FACTS = {
         r"^(\S+), (\d+), (.*)\n +(.*)\n +(.*)\n +(.*)$", FACTS, re.M
     )
 }
-FACTOR = 4.0
-"""By which rotary is scaled unless another factor is given: for four times the trained length."""
+FACTOR = 4.0  # by which rotary is scaled unless another factor is given: for four times the trained length
 
 
 def _entry(door: Door | None, name: str, build: Callable[..., Where], **promises: Any) -> Scheme:

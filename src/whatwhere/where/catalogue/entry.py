@@ -13,8 +13,7 @@ from whatwhere.where.binding import Where
 from whatwhere.where.score_bias import ScoreBias
 
 Door = Literal["input", "query_key", "score"]
-_ANY = 1_000_000
-"""Positions up to which schemes that are defined everywhere are tested."""
+_ANY = 1_000_000  # positions up to which schemes that are defined everywhere are tested
 authors = cache(lambda: dict[str, str](json.loads(Path(__file__).with_name("authors.json").read_text("utf-8"))))
 """All authors of papers, by their number at arXiv: read when they are first needed."""
 

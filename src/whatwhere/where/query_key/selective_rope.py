@@ -17,10 +17,8 @@ from whatwhere.where.rotation_by_content import RotationByContent, without_paddi
 from whatwhere.where.score_bias import contract, require_features
 from whatwhere.where.sums import in_order
 
-_WINDOW = 4
-"""Tokens that the convolution sees."""
-_EPSILON = 1e-6
-"""Added to the squared norm of each part of x."""
+_WINDOW = 4  # tokens that the convolution sees
+_EPSILON = 1e-6  # added to the squared norm of each part of x
 
 
 @final
