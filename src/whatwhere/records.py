@@ -58,19 +58,12 @@ CHECKSUM = "checksum"  # the key of the checksum of all else in a file
 
 @dataclass(frozen=True)
 class Schema:
-    """What a file of ours states of itself: a format, a version, and a checksum of its values.
-
-    The checksum is that of the values, not of the bytes: other spaces and line ends leave it as it is.
-
-    Args:
-        way_out: what a person can do where it is not read, as sentences.
-        unchecked: earlier versions, which hold the same but for the checksum; they are read as this one.
-    """
+    """What a file of ours states of itself: a format, a version, and a checksum of its values, whatever its spaces."""
 
     format: str
     version: int
-    way_out: str
-    unchecked: Collection[int] = ()
+    way_out: str  # what a person can do where it is not read, as sentences
+    unchecked: Collection[int] = ()  # earlier versions, without a checksum, which are read as this one
 
     def wrap(self, record: object) -> dict[str, Any]:
         """Return a record as what JSON holds, with format, version and checksum; every number keeps all its digits."""

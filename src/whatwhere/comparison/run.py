@@ -47,13 +47,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What to run: all that a process on any machine needs.
-
-    Args:
-        channel: a file that receives the steps done and the held-out loss; a file `stop` beside it ends the run, and so
-            does the removal of the folder. None reports nothing.
-        versions: of the packages that numbers depend on, where the comparison began; None allows any.
-    """
+    """What to run: all that a process on any machine needs."""
 
     scheme: SchemeLike
     seed: int
@@ -63,8 +57,10 @@ class Job:
     varied: Mapping[str, Scalar] = field(default_factory=dict)  # what differs from the settings of the comparison
     start: Start | None = None
     model: BuildModel | None = None
+    # A file that receives the steps done and the held-out loss. A file `stop` beside it ends the run, and so does the
+    # removal of the folder.
     channel: Path | None = None
-    versions: Mapping[str, str] | None = None
+    versions: Mapping[str, str] | None = None  # of packages, where the comparison began; None allows any
 
     @property
     def name(self) -> str:

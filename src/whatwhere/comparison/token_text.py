@@ -59,19 +59,14 @@ class _Record:
 @final
 @dataclass(frozen=True)
 class TokenText:
-    """A text as ids: those of its bytes, whose `about` is None, or of a tokenizer's tokens, which are in a file.
-
-    Args:
-        source: the text itself, which a process that only trains does without.
-        border: the last id up to the held-out ones at which a piece of the text begins, and the byte of it.
-    """
+    """A text as ids: those of its bytes, whose `about` is None, or of a tokenizer's tokens, which are in a file."""
 
     stored: ByteText
     about: TokenizedText | None = None
     vocab_size: int = 256
     text_sha256: str = ""
-    source: ByteText | None = None
-    border: tuple[int, int] = (0, 0)
+    source: ByteText | None = None  # the text itself, which a process that only trains does without
+    border: tuple[int, int] = (0, 0)  # the last id up to the held-out ones where a piece begins, and its byte
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

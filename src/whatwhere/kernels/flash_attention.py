@@ -66,24 +66,16 @@ class TileLists(NamedTuple):
 
 @dataclass(frozen=True)
 class FlashMask:
-    """The mask, as numbers of each token, and the tiles to visit; of batch 1 for all sequences.
+    """The mask, as numbers of each token, and the tiles to visit; of batch 1 for all sequences."""
 
-    Args:
-        queries: coordinate, order, document, and t or the number of the chunk.
-        keys: the same, and 1 for the first tokens, which a window keeps.
-        causal, documents, window, first: which of these count.
-        size: of a sliding window.
-        lists: (queries, keys) of a tile -> the tiles to visit.
-    """
-
-    queries: Int32[Tensor, "batch 4 queries"]
-    keys: Int32[Tensor, "batch 5 keys"]
-    causal: bool
+    queries: Int32[Tensor, "batch 4 queries"]  # coordinate, order, document, and t or the number of the chunk
+    keys: Int32[Tensor, "batch 5 keys"]  # the same, and 1 for the first tokens, which a window keeps
+    causal: bool  # as the next two and `first`: whether it counts
     documents: bool
     window: Literal["none", "sliding", "chunked"]
-    size: int
+    size: int  # of a sliding window
     first: bool
-    lists: Callable[[int, int], TileLists]
+    lists: Callable[[int, int], TileLists]  # (queries, keys) of a tile -> the tiles to visit
 
 
 def tile_lists(

@@ -28,21 +28,16 @@ FIXED = 2**31 - 1  # the step up to which fixed rows are up to date, after every
 
 @dataclass
 class Moments:
-    """A table and its optimizer state.
-
-    Args:
-        weight: the table.
-        master: float32 values of a 16-bit table; an element is valid while it rounds to the number in the table.
-        exp_avg, exp_avg_sq: moving averages of gradients and of their squares, float32 at least, at the step in `last`.
-        last: the step up to which each row is up to date.
-        flag: what a step on a GPU refused, in memory that both sides can use, so that nothing waits for it.
-    """
+    """A table and its optimizer state."""
 
     weight: Float[Tensor, "vocab_size dim"]
+    # Float32 values of a 16-bit table; an element is valid while it rounds to the number in the table.
     master: Float[Tensor, "vocab_size dim"] | None
+    # The moving averages of gradients and of their squares are of float32 at least, at the step in `last`.
     exp_avg: Float[Tensor, "vocab_size dim"]
     exp_avg_sq: Float[Tensor, "vocab_size dim"]
-    last: Int32[Tensor, " vocab_size"]
+    last: Int32[Tensor, " vocab_size"]  # the step up to which each row is up to date
+    # What a step on a GPU refused, in memory that both sides can use, so that nothing waits for it.
     flag: Int32[Tensor, "1"] = field(default_factory=lambda: torch.zeros(1, dtype=torch.int32))
 
     @classmethod

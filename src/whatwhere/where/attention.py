@@ -113,34 +113,22 @@ class Sink(OfHeads):
 
 @dataclass(frozen=True)
 class Scores:
-    """The bias and mask of the scores, as functions of elements and as one dense table computed on demand.
+    """The bias and mask of the scores, as functions of elements and as one dense table computed on demand."""
 
-    Args:
-        element: the bias as a function of elements; None where there is none.
-        allowed: the mask as a function of elements; None where every query may attend to every key.
-        run: whether the mask is the causal mask of equal queries and keys, so that a causal kernel can be used.
-        added: returns both as one table of a dtype: a bias with minus infinity where the mask is False, a bool mask
-            where there is no bias, None where there is neither.
-        blocks: returns bias and mask for blockwise attention, or None; None where they never have that form.
-        batch: batch size of the table; 1 where all sequences share it.
-        visible: (first, last) -> the slots of the keys that these queries may see, and perhaps others; None for all.
-        reach: how many keys a query sees at most, where a window limits them.
-        block_mask: returns the mask in FlexAttention's form, where bias and mask depend on positions alone.
-        flash: likewise returns mask and bias as the kernel `flash` takes them, or None.
-        tabulated: whether the bias was given as a table of all pairs, so that another one is no matter.
-    """
-
-    element: Element | None
-    allowed: Allowed | None
-    run: bool
+    element: Element | None  # the bias; None where there is none
+    allowed: Allowed | None  # the mask; None where every query may attend to every key
+    run: bool  # whether it is the causal mask of equal queries and keys, so that a causal kernel can be used
+    # Both as one table of a dtype: a bias with minus infinity where the mask is False, or a bool mask without a bias.
     added: Callable[[torch.dtype], Tensor | None]
-    blocks: Callable[[], ByBlocks | None] | None = None
-    batch: int = 1
+    blocks: Callable[[], ByBlocks | None] | None = None  # for blockwise attention; None where they never have that form
+    batch: int = 1  # of the table; 1 where all sequences share it
+    # (first, last) -> the slots of the keys that these queries may see, and perhaps others; None for all
     visible: Callable[[int, int], slice | Tensor] | None = None
-    reach: int | None = None
+    reach: int | None = None  # how many keys a query sees at most, where a window limits them
+    # The mask in FlexAttention's form, and both as `flash` takes them, where they depend on positions alone.
     block_mask: "Callable[[], BlockMask | None] | None" = None
     flash: Callable[[], tuple[FlashMask, ByDistance | None] | None] | None = None
-    tabulated: bool = False
+    tabulated: bool = False  # whether the bias was given as a table of all pairs, so that a different one is no matter
 
     def numbers(self, q: Tensor, k: Tensor, by_head: bool = False) -> int:
         """Return the number of elements of the table, which has one for each head where there is a bias or a sink."""

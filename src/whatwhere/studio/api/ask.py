@@ -27,22 +27,15 @@ _DIGITS = frozenset("0123456789")
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The answers of several runs to one sequence, and what they attend to.
-
-    Args:
-        runs: the names of those that answer, then of those that cannot.
-        usual: the answers where no position is changed; None where none is.
-        examples: other sequences of the task.
-        digits: the slots of an expression's digits; None of other tasks.
-    """
+    """The answers of several runs to one sequence, and what they attend to."""
 
     answers: "Answers"
-    runs: Sequence[str]
-    usual: "Answers | None"
+    runs: Sequence[str]  # the names of those that answer, then of those that cannot
+    usual: "Answers | None"  # where no position is changed; None where none is
     seeds: Sequence[int]
     causal: bool
-    digits: Sequence[int] | None
-    examples: Sequence[str]
+    digits: Sequence[int] | None  # the slots of an expression's digits; None of other tasks
+    examples: Sequence[str]  # other sequences of the task
 
 
 def begin(session: Session) -> dict[str, str]:

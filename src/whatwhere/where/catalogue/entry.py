@@ -20,42 +20,24 @@ authors = cache(lambda: dict[str, str](json.loads(Path(__file__).with_name("auth
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeFacts:
-    """The facts of one scheme: what it is, and which properties it has.
-
-    Args:
-        name: the name that `scheme(name)` takes.
-        door: where it enters; None for no scheme.
-        formula: the equation, in one line.
-        paper, url, year: the source.
-        used_by: models that were trained with it.
-        learned: it has parameters.
-        relative: shifting all positions by the same offset changes no score.
-        relative_below: where it is not relative: while all positions stay below this, shifting them changes no score.
-        any_length: it is defined at every position, with no table that ends; whether a model is good there is another
-            question.
-        causal_only: it supports causal attention only.
-        follows_length: it depends on the length of the sequence; its properties hold for one `regime_length`.
-        keeps_norms: it does not change the norms of queries and keys, except by one constant, its `magnitude`.
-        tested_up_to: the laws are tested for positions up to here.
-        distinct_up_to: distances up to here have different biases in bfloat16; None where there is no table.
-    """
+    """The facts of one scheme: what it is, and which properties it has."""
 
     name: str
-    door: Door | None
-    formula: str
+    door: Door | None  # None for no scheme
+    formula: str  # the equation, in one line
     paper: str
     url: str
     year: int
-    used_by: tuple[str, ...]
-    learned: bool = False
-    relative: bool = False
-    relative_below: int = 0
-    any_length: bool = True
+    used_by: tuple[str, ...]  # models that were trained with it
+    learned: bool = False  # it has parameters
+    relative: bool = False  # shifting all positions by the same offset changes no score
+    relative_below: int = 0  # where it is not relative: shifting changes no score while all positions stay below this
+    any_length: bool = True  # it is defined at every position; whether a model is good there is a different question
     causal_only: bool = False
-    follows_length: bool = False
-    keeps_norms: bool = True
-    tested_up_to: int = _ANY
-    distinct_up_to: int | None = None
+    follows_length: bool = False  # it depends on the length of the text; its properties hold for one `regime_length`
+    keeps_norms: bool = True  # it changes the norms of queries and keys by one constant at most, its `magnitude`
+    tested_up_to: int = _ANY  # the laws are tested for positions up to here
+    distinct_up_to: int | None = None  # distances up to here have different biases in bfloat16; None without a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,17 +105,11 @@ def _no_defaults(sizes: Sizes) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Builder:
-    """Build a scheme from the sizes of a model.
+    """Build a scheme from the sizes of a model."""
 
-    Args:
-        make: the class of the scheme, or a function that returns one.
-        sizes: which of dim, head_dim, num_heads and max_length are its first arguments, in this order.
-        defaults: further settings, from the sizes; options override them.
-    """
-
-    make: Callable[..., InputEncoding | QueryKeyMap | ScoreBias]
-    sizes: tuple[str, ...]
-    defaults: Callable[[Sizes], Mapping[str, Any]] = _no_defaults
+    make: Callable[..., InputEncoding | QueryKeyMap | ScoreBias]  # a class, or a function that returns one
+    sizes: tuple[str, ...]  # which of dim, head_dim, num_heads and max_length are its first arguments, in this order
+    defaults: Callable[[Sizes], Mapping[str, Any]] = _no_defaults  # options override them
 
     def __call__(self, dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
         """Return a Where with the scheme at its door."""
