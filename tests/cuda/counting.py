@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from whatwhere.kernels import backend, cuda
+from whatwhere.what.row_adamw.gradient import sparse_tensor
 
 _READS = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "equal"}
 _ALLOCATES = {
@@ -46,7 +47,7 @@ class _Operations(TorchDispatchMode):
         if function is torch.ops.aten.clone.default and args[0].is_sparse:
             # Autograd keeps the gradient of a lookup as it is, but copies one that a mode refers to.
             parts = args[0]._indices(), args[0]._values()
-            return torch.sparse_coo_tensor(*parts, args[0].shape, check_invariants=False)
+            return sparse_tensor(*parts, args[0].shape)
         schema = function._schema
         name = schema.name.removeprefix("aten::")
         views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)

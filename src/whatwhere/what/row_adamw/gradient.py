@@ -12,6 +12,9 @@ from torch.utils.hooks import RemovableHandle
 from whatwhere.errors import SettingError
 from whatwhere.kernels.group_by_row import GroupedSlots, first_slots, group, sum_by_row
 
+# torch.sparse_coo_tensor without a look at the rows: PyTorch 2.11 warns of each call that leaves it out, too.
+sparse_tensor: Any = torch.ops.aten._sparse_coo_tensor_unsafe.default
+
 _NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
 _SCALINGS = {torch._foreach_mul_, torch._foreach_div_, Tensor.mul_, Tensor.div_}
 _IN_PLACE = {Tensor.mul_, Tensor.div_, Tensor.clamp_}
@@ -74,7 +77,7 @@ def not_finite_error() -> SettingError:
 
 def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size, repeated: bool = False) -> RowGradient:
     """Create a gradient of a table of some shape from ascending rows, each once or `repeated`, and their values."""
-    sparse = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=not repeated, check_invariants=False)
+    sparse = sparse_tensor(rows[None], values, shape, is_coalesced=not repeated)
     gradient: RowGradient = Tensor._make_subclass(RowGradient, sparse)
     gradient.repeated = rows if repeated else None
     return gradient
@@ -101,7 +104,7 @@ class _HalfGradient(Tensor):
                 return function(*args, **kwargs or {})
             a, b = args
             rows, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
-            total = torch.sparse_coo_tensor(rows, values, a.shape, check_invariants=False)
+            total = sparse_tensor(rows, values, a.shape)
             return a.copy_(total) if function is torch.ops.aten.add_.Tensor else Tensor._make_subclass(cls, total)
 
 
