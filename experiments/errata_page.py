@@ -1,17 +1,19 @@
 """The page in Markdown of the claims of the tutorials: docs/errata.md."""
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.tutorials.all_claims import CLAIMS, Finding
-from experiments.tutorials.claim import ABOUT, SOURCES, Claim, Measured, Value, Verdict
+from experiments.tutorials.claim import ABOUT, SOURCES, Claim, Measured, Value
 from experiments.tutorials.trained import Judgment, Measurement, SchemeVerdict, TrainedClaim, Unit
 from whatwhere.comparison.results import Spread
 from whatwhere.escape import cut, visible
 from whatwhere.report.text import count, listed, number, percent
 
 ABSENT = "–"
-_ORDER: Sequence[Verdict] = ("holds", "fails", "depends", "not measured")
+SAID: Mapping[str, str] = {"depends": "holds in part", "not measured": "not decided"}
+"""What a page says instead of the verdict on a claim."""
 _COUNTED = {
     "holds": ("holds", "hold"),
     "fails": ("fails", "fail"),
@@ -28,9 +30,10 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
         "# Errata",
         "What five tutorials on token embeddings and positional encodings claim, measured. Each line is a claim with "
         "its verdict and a number; it opens on the tutorial's own words, all that was measured, and what is right. "
-        "This page is written by `make docs` from the claims in `experiments/tutorials`, and a test measures each of "
-        "them again, as `python -m experiments run --only E0` does.",
-        _counts(CLAIMS),
+        "Numbers of several runs are their median (least to greatest). This page is written by `make docs` from the "
+        "claims in `experiments/tutorials`, and a test measures each of them again, as `python -m experiments run "
+        "--only E0` does.",
+        f"Of {count(len(CLAIMS), 'claim')}, {counted(each.verdict for each in CLAIMS)}.",
         "A claim holds in part where some of its measured quantities agree with it and some do not. Claims on what "
         "training does are decided by runs that have learned their task: the command beside a claim trains them, and "
         "`python -m experiments judge FOLDER` judges it by their results. Claims on rows of a trained model are "
@@ -38,17 +41,18 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
     ]
     for number_of, (source, title) in enumerate(SOURCES.items()):
         claims = [each for each in CLAIMS if each.source == source]
-        about = f"On {ABOUT[source]}. {_counts(claims)}"
+        wrong = listed([f"[{each.id}](#{each.anchor})" for each in claims if each.verdict == "fails"])
+        outcomes = counted(each.verdict for each in claims)
+        about = f"On {ABOUT[source]}. Of {count(len(claims), 'claim')}, {outcomes}. What fails: {wrong}."
         lines = [_folded(each, by_id.get(each.id), judgments.get(each.id)) for each in claims]
         parts += [f"## {_NUMBERS[number_of]} tutorial: “{title}”", about, *lines]
     return "\n\n".join(parts) + "\n"
 
 
-def _counts(claims: Sequence[Claim]) -> str:
-    numbers = {verdict: sum(each.verdict == verdict for each in claims) for verdict in _ORDER}
-    return (
-        f"Of {count(len(claims), 'claim')}, {listed([f'{n} {_COUNTED[v][n != 1]}' for v, n in numbers.items() if n])}."
-    )
+def counted(verdicts: Iterable[str]) -> str:
+    """Count the verdicts on claims: how many hold, fail, hold in part and are not decided."""
+    numbers = Counter(verdicts)
+    return listed([f"{numbers[name]} {texts[numbers[name] != 1]}" for name, texts in _COUNTED.items() if numbers[name]])
 
 
 def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> str:
@@ -59,13 +63,13 @@ def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> 
         decided = said = ""
     else:
         decided, said = finding.reason or _table(finding.measured), _most_telling(finding.measured)
-    verdict = {"depends": "holds in part", "not measured": "not decided"}.get(each.verdict, each.verdict)
+    verdict = SAID.get(each.verdict, each.verdict).capitalize()
     right = _text(each.right)
     said = said or each.right.partition(".")[0] * (each.verdict == "not measured")
-    line = f"{_in_html(each.says)} <b>{verdict.capitalize()}</b>{_in_html(f'. {said}' if said else '.')}"
+    line = f"<b>{verdict}</b>: {_in_html(each.says)}{f' <i>{_in_html(said)}</i>' if said else ''}"
     parts = [
         f'<a id="{each.anchor}"></a>',
-        f'<details markdown="1">\n<summary>{each.id}: {line}</summary>',
+        f'<details markdown="1">\n<summary>{each.id} {line}</summary>',
         f"The tutorial writes: `` {each.quote} ``",
         decided,
         right if isinstance(each, TrainedClaim) else f"**Right:** {right}",
@@ -98,9 +102,14 @@ def _outcome(judgment: Judgment | None) -> str:
     """Return what the runs of the evidence gave, by scheme where there are several."""
     if judgment is None:
         return ""
-    schemes = by_scheme(judgment)
-    more = f" By scheme: {_text(schemes)}." if schemes else ""
-    return f"\n\nMeasured: {_text(measurement(judgment.measured))}; {_text(reason(judgment))}{more}"
+    unit = judgment.measured.unit
+    rows = [
+        f"| {_text(cut(visible(each.scheme)))} | {each.holding} of {each.runs} | {_spread(each.spread, unit)} |"
+        for each in judgment.schemes
+    ]
+    table = "\n".join(["", "", f"| scheme | runs {judgment.line} | measured |", "|---|---|---|", *rows])
+    decided = f"Measured: {_text(measurement(judgment.measured))}; {_text(reason(judgment))}"
+    return f"\n\n{decided}{table if len(rows) > 1 else ''}"
 
 
 def _experiment(each: TrainedClaim) -> str:

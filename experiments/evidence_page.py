@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from packaging.version import Version
 
 from experiments.bench import Experiment
-from experiments.errata_page import by_scheme, measurement, reason, value
+from experiments.errata_page import SAID, counted, measurement, reason, value
 from experiments.record import Evidence, FaultRow, Result, Unit
 from experiments.tutorials.all_claims import Finding, claim
 from experiments.tutorials.trained import Judgment
 from whatwhere.comparison.results import Spread
+from whatwhere.escape import cut, visible
 from whatwhere.report.paper import markdown
 from whatwhere.report.section import Chart, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
@@ -18,7 +19,7 @@ from whatwhere.report.text import count, decimals, listed, number, percent, spre
 ABSENT = "–"
 COLUMNS = ("id", "statement", "source", "measured", "cases", "verdict", "why")
 CLAIM_COLUMNS = ("id", "claim", "measured", "verdict")
-JUDGMENT_COLUMNS = (*CLAIM_COLUMNS, "by scheme", "why")
+JUDGMENT_COLUMNS = (*CLAIM_COLUMNS, "in most runs of", "why")
 FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
 NO_EFFECT = 0.01
 """A fault that changes every logit of every model by less has no effect on the scheme, as E1.2 judges a shift."""
@@ -56,10 +57,15 @@ def sections(evidence: Sequence[Evidence]) -> list[Section]:
 def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str:
     """Write the evidence as a page in Markdown, with an anchor for each experiment and statement."""
     questions = {each.id: each.question for each in experiments}
-    parts = ["# Evidence", _ABOUT, headline(evidence)]
+    found = [
+        [f"[{each.id}](#{each.id.lower()})", questions[each.id], _counted(result.verdict for result in each.results)]
+        for each in evidence
+    ]
+    contents = _markdown(Table("", ("experiment", "question", "statements"), found, shorten="never"))
+    parts = ["# Evidence", _ABOUT, headline(evidence), contents]
     for each in evidence:
         parts += [f'<a id="{each.id.lower()}"></a>', f"## {each.id}: {each.title}", questions[each.id]]
-        parts += [part if isinstance(part, str) else _markdown(part) for part in _parts(each)]
+        parts += [part if isinstance(part, str) else _markdown(part) for part in _parts(each, "errata.md")]
     measured = {each.id for each in evidence}
     left = [
         [each.id, each.title, each.deferred or f"python -m experiments run --full --only {each.id}"]
@@ -109,13 +115,22 @@ def fault_row(fault: FaultRow) -> list[str]:
 def finding_row(finding: Finding) -> list[str]:
     """Return the cells of a claim that was measured at once, under CLAIM_COLUMNS."""
     claimed = [f"{each.quantity}: {value(each.value)}" for each in finding.measured if each.claimed is not None]
-    return [finding.id, claim(finding.id).says, "; ".join(claimed) or f"{finding.reason or ABSENT}", finding.verdict]
+    return [
+        finding.id,
+        claim(finding.id).says,
+        "; ".join(claimed) or f"{finding.reason or ABSENT}",
+        SAID.get(finding.verdict, finding.verdict),
+    ]
 
 
 def judgment_row(judgment: Judgment) -> list[str]:
     """Return the cells of a claim that runs decide, under JUDGMENT_COLUMNS."""
-    met = reason(judgment)
-    return [judgment.id, judgment.claim, measurement(judgment.measured), judgment.verdict, by_scheme(judgment), met]
+    most = [each.scheme for each in judgment.schemes if 2 * each.holding > each.runs]
+    schemes = f"{len(most)} of {count(len(judgment.schemes), 'scheme')}"
+    schemes += f": {listed([cut(visible(name)) for name in most])}" if 0 < len(most) < len(judgment.schemes) else ""
+    verdict = SAID.get(judgment.verdict, judgment.verdict)
+    beside = schemes if len(judgment.schemes) > 1 else ""
+    return [judgment.id, judgment.claim, measurement(judgment.measured), verdict, beside, reason(judgment)]
 
 
 def unequal_test_sets(evidence: Evidence) -> str | None:
@@ -127,7 +142,8 @@ def unequal_test_sets(evidence: Evidence) -> str | None:
     return f"Measured by whatwhere {version}, whose test sets of text have other numbers of tokens at each length."
 
 
-def _parts(evidence: Evidence) -> list[Part]:
+def _parts(evidence: Evidence, claims: str = "") -> list[Part]:
+    """Return the parts of an experiment; of claims that no training decides a link to a page, if one has them."""
     parts: list[Part] = [f"To repeat it: {evidence.command}"]
     if (sentence := unequal_test_sets(evidence)) is not None:
         parts.append(sentence)
@@ -136,9 +152,10 @@ def _parts(evidence: Evidence) -> list[Part]:
         caption = "Accuracy without and with each fault, median over the models, and what detects it"
         parts.append(Table(caption, FAULT_COLUMNS, [fault_row(each) for each in evidence.faults], shorten="never"))
     if evidence.claims:
-        outcomes = _counted(finding.verdict for finding in evidence.claims)
-        parts.append(f"Of {count(len(evidence.claims), 'claim')} that no training decides, {outcomes}.")
-        parts.append(Table("", CLAIM_COLUMNS, [finding_row(each) for each in evidence.claims], shorten="never"))
+        outcomes = counted(finding.verdict for finding in evidence.claims)
+        number = f"Of {count(len(evidence.claims), 'claim')} that no training decides, {outcomes}"
+        table = Table("", CLAIM_COLUMNS, [finding_row(each) for each in evidence.claims], shorten="never")
+        parts += [f"{number}: [the errata]({claims}) have each."] if claims else [f"{number}.", table]
     if evidence.verdicts:
         caption = "Claims of the tutorials that these runs decide"
         rows = [judgment_row(each) for each in evidence.verdicts]

@@ -69,14 +69,16 @@ def sections(results: Comparison) -> list[Section]:
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
     blind = f"What can be scored without the order of tokens. {'; '.join(known)}." if known else ""
     against = None if results.against is None else differences_figure(results, results.against)
-    differences: list[Part] = [*sentences.conclusions(results, found), *([] if against is None else [against])]
+    few = isinstance(found, Missing) or not found.enough_seeds
+    tested = [*sentences.conclusions(results, found)]  # its first sentence is beside the scores where it limits them
+    differences: list[Part] = [*tested[few:], *([] if against is None else [against])]
+    scores: list[Part] = [sentences.headline(results), *tested[:few], whole, summary(results)]
     schemes: list[Part] = [sentences.doors_sentence(results), *fingerprints(results), *by_distance(results)]
     made_of = sentences.start_sentence, sentences.record_sentence, sentences.repeat_sentence
     made: list[Part] = [sentence(results) for sentence in made_of]
     made += [*held_out_figure(results), runs(results)]
-    few = isinstance(found, Missing) or not found.enough_seeds
     named: list[tuple[str, str, Iterable[Part], bool]] = [
-        ("scores", "Scores", [sentences.headline(results), whole, summary(results), question(results), blind], False),
+        ("scores", "Scores", [*scores, question(results), blind], False),
         ("scope", "What was not tested", [sentences.scope_sentence(results)], True),
         ("differences", "Which schemes differ", differences, few),
         ("layouts", "Layouts by layer", by_layout(results), False),
@@ -224,15 +226,22 @@ def _value(value: object) -> str:
 # What training wrote into the token table of the expressions task
 
 _DIGITS = "0123456789"
+
+
+def _change(name: str) -> Callable[[TableSnapshot], float | None]:
+    """Return how a cosine of what training wrote is read from a snapshot."""
+    return lambda at: None if at.change_cosines is None else getattr(at.change_cosines, name)
+
+
 _NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {
     "mean": (3, lambda at: at.table.mean),
     "standard deviation": (3, lambda at: at.table.std),
-    "cosine of Max and Min": (2, lambda at: at.cosines.max_min),
-    "cosine of First and Last": (2, lambda at: at.cosines.first_last),
-    "mean cosine within the digits": (2, lambda at: at.cosines.within_digits),
-    "mean cosine within the operators": (2, lambda at: at.cosines.within_operators),
-    "mean cosine within ( ) and comma": (2, lambda at: at.cosines.within_syntax),
-    "digits on a line, |r|": (2, lambda at: at.number_line),
+    "cosine of Max and Min, E − E0": (2, _change("max_min")),
+    "cosine of First and Last, E − E0": (2, _change("first_last")),
+    "mean cosine within the digits, E − E0": (2, _change("within_digits")),
+    "mean cosine within the operators, E − E0": (2, _change("within_operators")),
+    "mean cosine within ( ) and comma, E − E0": (2, _change("within_syntax")),
+    "digits on a line, E − E0, |r|": (2, lambda at: at.number_line),
 }
 """Decimals of each quantity, and how it is read from a snapshot."""
 
@@ -253,8 +262,8 @@ def _token_table(results: Comparison) -> Iterator[Part]:
     with_positions = [[each.with_positions for each in snapshots if each.with_positions] for snapshots in at]
     rows.insert(3, ["the same after adding positions", *map(_range, with_positions)])
     caption = (
-        f"The token table after a share of the steps: median over {count(len(runs), 'run')} of all schemes, with least "
-        "and greatest."
+        "The token table E after a share of the steps, and what training wrote, E − E0: median (least to greatest) "
+        f"over {count(len(runs), 'run')} of all schemes."
     )
     yield Table(caption, ["quantity", *(f"at {percent} %" for percent in percents)], rows)
     yield from _digits(results)

@@ -140,7 +140,7 @@ def by_distance(results: Comparison) -> Iterator[Chart]:
             for name, values in curves.curves.items():
                 alone = name_text(scheme) if len(curves.curves) == 1 else f"{name_text(scheme)}, {name_text(name)}"
                 series.append(Series(alone, _filled(values, len(distances)), look[scheme]))
-        title = capital(name_text(label))
+        title = f"{capital(name_text(label))}{f', {series[0].name}' if len(series) == 1 else ''}"
         cells = zip(distances, *(each.values for each in series), strict=True)
         rows = [[str(n), *("" if math.isnan(v) else decimals(v) for v in row)] for n, *row in cells]
         names = ["distance", *(each.name for each in series)]

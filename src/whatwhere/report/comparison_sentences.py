@@ -20,6 +20,7 @@ ABSENT = "–"
 HOLDS = 0.05
 """A scheme holds at a length where it loses at most so much of its score in length: 5 points, or 0.05 of a loss."""
 _FRESH = 4  # names of tensors that began anew to list, for each scheme
+_LISTED = 5  # schemes to list in a sentence, the best ones
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
 
@@ -353,15 +354,17 @@ def _farthest(results: Comparison) -> str:
 
 def first_to_fail(results: Comparison) -> str:
     """Return which part of the inputs the best scheme is the first to get wrong beyond the trained lengths, or ""."""
-    best = next((scheme for scheme, _ in ranking(results, last_length(results))), "")
-    for length in results.beyond if best and learned(results, best) else ():
+    best, *others = [scheme for scheme, _ in ranking(results, last_length(results)) if learned(results, scheme)] or [""]
+    for length in results.beyond if best else ():
         found = {group: results.score(best, length, group) for group in results.task.groups}
         scores = {group: score.median for group, score in found.items() if score is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
-            worst, other = ((name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1]))
-            at = f"{worst[1]} {_length_text(results, length)}, where {other[0]} has {other[1]}"
-            return f"With {scheme_name(best)}, {worst[0]} fails first: {at}."
+            known = {scheme: results.score(scheme, length, order[0]) for scheme in (best, *others)}
+            each = [f"{score_text(results, x.median)} with {scheme_name(s)}" for s, x in known.items() if x is not None]
+            kept = f"{name_text(order[-1])} has {score_text(results, scores[order[-1]])} with {scheme_name(best)}"
+            at = f"{_length_text(results, length)} it has {listed(each[:_LISTED])}"
+            return f"{name_text(order[0])} fails first: {at}; {kept}."
     return ""
 
 
