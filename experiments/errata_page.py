@@ -34,8 +34,9 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
         "claims in `experiments/tutorials`, and a test measures each of them again, as `python -m experiments run "
         "--only E0` does.",
         f"Of {count(len(CLAIMS), 'claim')}, {counted(each.verdict for each in CLAIMS)}.",
-        "A claim holds in part where some of its measured quantities agree with it and some do not. Claims on what "
-        "training does are decided by runs that have learned their task: the command beside a claim trains them, and "
+        "A claim holds in part where some of its measured quantities, or runs, agree with it and some do not. Claims "
+        "on what training does are decided by runs that have learned their task: the command beside a claim trains "
+        "them, and "
         "`python -m experiments judge FOLDER` judges it by their results. Claims on rows of a trained model are "
         "measured on `all-MiniLM-L6-v2`.",
     ]
@@ -57,13 +58,15 @@ def counted(verdicts: Iterable[str]) -> str:
 
 def _folded(each: Claim, finding: Finding | None, judgment: Judgment | None) -> str:
     """Return a claim as one line with its anchor, the verdict and a number, which opens on all else."""
+    verdict = SAID.get(each.verdict, each.verdict).capitalize()
     if isinstance(each, TrainedClaim):
         decided, said = _decided(each, judgment), "" if judgment is None else measurement(judgment.measured)
+        if judgment is not None and each.verdict == "depends":
+            verdict = f"Holds in {judgment.holding} of {count(judgment.runs, 'run')}"
     elif finding is None:
         decided = said = ""
     else:
         decided, said = finding.reason or _table(finding.measured), _most_telling(finding.measured)
-    verdict = SAID.get(each.verdict, each.verdict).capitalize()
     right = _text(each.right)
     said = said or each.right.partition(".")[0] * (each.verdict == "not measured")
     line = f"<b>{verdict}</b>: {_in_html(each.says)}{f' <i>{_in_html(said)}</i>' if said else ''}"

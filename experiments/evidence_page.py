@@ -57,12 +57,11 @@ def sections(evidence: Sequence[Evidence]) -> list[Section]:
 def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str:
     """Write the evidence as a page in Markdown, with an anchor for each experiment and statement."""
     questions = {each.id: each.question for each in experiments}
-    found = [
-        [f"[{each.id}](#{each.id.lower()})", questions[each.id], _counted(result.verdict for result in each.results)]
+    contents = [
+        f"- [{each.id}](#{each.id.lower()}) {questions[each.id]} *{_counted(result.verdict for result in each.results)}*"
         for each in evidence
     ]
-    contents = _markdown(Table("", ("experiment", "question", "statements"), found, shorten="never"))
-    parts = ["# Evidence", _ABOUT, headline(evidence), contents]
+    parts = ["# Evidence", _ABOUT, headline(evidence), "\n".join(contents)]
     for each in evidence:
         parts += [f'<a id="{each.id.lower()}"></a>', f"## {each.id}: {each.title}", questions[each.id]]
         parts += [part if isinstance(part, str) else _markdown(part) for part in _parts(each, "errata.md")]

@@ -59,4 +59,5 @@ def test_what_runs_decide_has_their_numbers() -> None:
     text = section(errata_page([], {"0.13": judged}), "0-13")
     assert "<i>cosine of Max and Min: −0.07 (−0.77 to 0.41)</i></summary>" in text
     assert "Measured: cosine of Max and Min: −0.07 (−0.77 to 0.41); above 0.3 in 2 of 4 runs.\n\n| scheme |" in text
+    assert "0.13 <b>Holds in 2 of 4 runs</b>: " in text
     assert "| none | 1 of 2 | −0.07 (−0.77 to 0.41) |" in text
