@@ -57,10 +57,8 @@ def sections(evidence: Sequence[Evidence]) -> list[Section]:
 def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str:
     """Write the evidence as a page in Markdown, with an anchor for each experiment and statement."""
     questions = {each.id: each.question for each in experiments}
-    contents = [
-        f"- [{each.id}](#{each.id.lower()}) {questions[each.id]} *{_counted(result.verdict for result in each.results)}*"
-        for each in evidence
-    ]
+    outcomes = {each.id: _counted(result.verdict for result in each.results) for each in evidence}
+    contents = [f"- [{id}](#{id.lower()}) {questions[id]} *{outcome}*" for id, outcome in outcomes.items()]
     parts = ["# Evidence", _ABOUT, headline(evidence), "\n".join(contents)]
     for each in evidence:
         parts += [f'<a id="{each.id.lower()}"></a>', f"## {each.id}: {each.title}", questions[each.id]]
