@@ -122,6 +122,23 @@ def test_an_exported_model_takes_sequences_of_other_lengths(name: str) -> None:
         torch.testing.assert_close(program.module()(x), layers(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.compile
+def test_a_sink_with_grouped_keys_is_exported() -> None:
+    where = ww.Where(ww.Rotary(8), window=5, sink=ww.Sink(4))
+
+    class Grouped(nn.Module):
+        def forward(self, q: Tensor, kv: Tensor) -> Tensor:
+            return where.at(q.shape[2])(q, kv, kv)
+
+    tokens = torch.export.Dim("tokens", min=2, max=4096)
+    program = torch.export.export(
+        Grouped(), (torch.ones(2, 4, 24, 8), torch.ones(2, 2, 24, 8)), dynamic_shapes=({2: tokens},) * 2
+    )
+    for n in (2, 700):
+        q, kv = torch.randn(2, 4, n, 8), torch.randn(2, 2, n, 8)
+        torch.testing.assert_close(program.module()(q, kv), where.at(n)(q, kv, kv), rtol=1e-5, atol=1e-5)
+
+
 class Shared(nn.Module):
     """An input layer and blocks that hold one scheme: the same module by two paths."""
 
