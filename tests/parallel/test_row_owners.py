@@ -81,10 +81,19 @@ def by_ranks() -> dict[str, Any]:
     numbers, _ = trained(model, True, own, mean, clip_gradient_norm)
     found["owners of all replicas True"] = numbers, owners.whole_table()
     found["refused"] = refused(mesh)
+    owners = deal_rows(model_of_rows().tokens, mesh)
+    (slope,) = torch.autograd.grad(curved(owners, own), owners.weight, create_graph=True)
+    (ranks * slope.to_local().square().sum()).backward()  # of which owners get the mean
+    found["second"] = owners.whole(owners.weight.grad)
     started = shard_vocabulary(ww.TokenEmbedding(ROWS, DIM, PADDING, device="meta"), mesh).to_empty(device="cpu")
     started.reset_parameters(torch.Generator().manual_seed(8))
     found["started"] = deal_rows(started, mesh).whole_table()
     return found
+
+
+def curved(table: nn.Module, own: slice) -> Tensor:
+    loss: Tensor = table(batch(0)[own]).pow(3).sum(-1).mean()
+    return loss
 
 
 def refused(mesh: Any) -> list[str]:
@@ -128,8 +137,12 @@ def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: 
     assert max(wanted[True][0][STEPS:]) > 0.3  # it clips
     start = ww.TokenEmbedding(ROWS, DIM, PADDING)
     start.reset_parameters(torch.Generator().manual_seed(8))
+    table = model_of_rows().tokens
+    (slope,) = torch.autograd.grad(curved(table, slice(None)), table.weight, create_graph=True)
+    (second,) = torch.autograd.grad(slope.square().sum(), table.weight)
     results = on_ranks(ranks, tmp_path / "ranks", by_ranks)
     for result in results:
+        torch.testing.assert_close(result["second"], second)
         assert torch.equal(result["started"], start.weight.detach())
         for by_rows, (numbers, table, optimizer) in wanted.items():
             for way in ("shards", "owners", *(["owners of all replicas"] if by_rows else [])):
