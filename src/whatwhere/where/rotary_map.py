@@ -212,6 +212,9 @@ class ScaledRotaryMap(RotaryMap):
         Where values are the rotated keys, as in DeepSeek-V4 (K = V), the outputs of attention are rotated back by the
         positions of the queries, so that each value comes in at its distance from the query.
 
+        Raises:
+            SettingError: If a subclass maps queries or keys by code of its own, and does not override this.
+
         Examples:
             >>> from whatwhere import Rotary, positions
             >>> rope, k = Rotary(head_dim=4), torch.ones(1, 1, 2, 4)
@@ -219,6 +222,12 @@ class ScaledRotaryMap(RotaryMap):
             >>> torch.allclose(rope.rotate_back(rope.map_key(k, bound), bound), k, atol=1e-6)
             True
         """
+        kind = type(self)
+        if (kind.map_query, kind.map_key) != (RotaryMap.map_query, RotaryMap.map_key):
+            raise SettingError(
+                f"{kind.__name__} overrides map_query or map_key, and what undoes them is not known.\n"
+                "Override rotate_back, too."
+            )
         cos, sin = bound
         if self.magnitude != 1:
             cos, sin = cos * self.magnitude**-2, sin * self.magnitude**-2
