@@ -107,12 +107,19 @@ from numbers_of_a_test import scaled
 CONFIG = {"slope": [1.0, 2.0]}
 twice = partial(scaled, factor=2.0, by=len)
 MEMO = {}
+CALLS = 1
+
+def counted():
+    global CALLS
+    CALLS += 1
 
 def steep(dim, heads, rows):
     MEMO[rows] = rows
+    numbers.SEEN += CALLS
+    counted()
     return numbers.K * twice(CONFIG["slope"][0])
 """
-NUMBERS = "K = 3.0\n\n\ndef scaled(x, factor, by):\n    return factor * x\n"
+NUMBERS = "K = 3.0\nSEEN = 0\n\n\ndef scaled(x, factor, by):\n    return factor * x\n"
 
 
 @pytest.mark.parametrize(

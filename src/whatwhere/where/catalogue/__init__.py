@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import getsource, signature
 from pathlib import Path
-from re import findall, search, sub
+from re import MULTILINE, escape, findall, search, sub
 from textwrap import dedent
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -364,13 +364,18 @@ def source_of(*built: object) -> str:
                 value = value.func
             if isinstance(value, type | FunctionType) and is_own(value.__module__):
                 todo.append(value)
-            elif not name.startswith("__") and _is_plain(value) and not search(rf"\b{name}{_CHANGED}", code):
+            elif not name.startswith("__") and _is_plain(value):
                 found[name] = f"{name} = {value!r}"
-    return "\n\n".join(found.values())
+    code = "\n".join(text for each, text in found.items() if not isinstance(each, str))
+    return "\n\n".join(text for each, text in found.items() if not (isinstance(each, str) and _is_changed(each, code)))
 
 
-_CHANGED = r"(\[[^\]]*\]\s*[-+*/|]?=(?!=)|\.(append|extend|insert|add|update|setdefault|pop|clear)\()"
-"""Code behind the name of a container that changes it: what is remembered from call to call is not a setting."""
+def _is_changed(name: str, code: str) -> bool:
+    """Return whether code changes a global value: what is remembered from call to call is not a setting."""
+    name, assigned = escape(name), r"\s*[-+*/|]?=(?!=)"
+    container = rf"\b{name}(\[[^\]]*\]{assigned}|\.(append|extend|insert|add|update|setdefault|pop|clear)\()"
+    number = rf"^\s*global\b.*\b{name}\b" + (rf"|\b{name}{assigned}" if "." in name else "")
+    return search(f"{container}|{number}", code, MULTILINE) is not None
 
 
 def _is_plain(value: object) -> bool:
