@@ -34,7 +34,7 @@ from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, fin
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import learned_offset, module_of, nested_text
-from whatwhere.models.configuration.read import from_huggingface
+from whatwhere.models.configuration.read import read_configuration
 from whatwhere.what.token_ids import has_two_vocabularies
 
 if TYPE_CHECKING:
@@ -441,12 +441,7 @@ class Checkpoint:
             )
         architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))
         part = self._part if architecture is None or self._part is not None else architecture.part
-        try:
-            description = from_huggingface(self.config, part=part, like=self._like)
-        except SettingError as problem:
-            if architecture is None or "config.pop(" not in str(problem):
-                raise
-            raise SettingError(f"{str(problem).partition(chr(10))[0]}\n{IN_A_HEADER}") from None
+        description = read_configuration(self.config, part, self._like, None if architecture is None else IN_A_HEADER)
         rotated = {bool(plan.settings["interleaved"]) for plan in description.query_key if plan is not None}
         if (layout := self.metadata.get(LAYOUT_KEY)) in LAYOUTS:
             note = f"the header states {layout} rotary pairs"

@@ -71,7 +71,8 @@ _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxlong, _SHORT.maxstrin
 class Keys:
     """Read the values of a configuration, or of a dictionary at a path in it, and record which keys were read.
 
-    `owner` is the model type, for messages; `aliases` are further names of keys.
+    `owner` is the model type, for messages; `aliases` are further names of keys; `way_out` is that of a key which is
+    unwanted, where the values are not a dictionary from which it can be removed.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Keys:
         owner: str,
         path: str = "",
         aliases: Mapping[str, str] = NOTHING,
+        way_out: str | None = None,
     ) -> None:
+        self.way_out = way_out
         self.values, self.defaults, self.owner, self.path, self.aliases = values, defaults, owner, path, aliases
         self.known: set[str] = set()  # every key that was looked up
         self.used: dict[str, None] = {}  # keys that were present, in the order in which they were read
@@ -204,7 +207,7 @@ class Keys:
 
     def nested(self, path: str, values: Json) -> "Keys":
         """Return a reader of a dictionary at a path, which records in the same lists what was used and assumed."""
-        inner = Keys(values, {}, self.owner, self.path + path)
+        inner = Keys(values, {}, self.owner, self.path + path, way_out=self.way_out)
         inner.used, inner.assumed = self.used, self.assumed
         return inner
 
@@ -265,10 +268,14 @@ class Keys:
             read = " or ".join(short_repr(one) for one in expected) or "something else"
             needed = (
                 f"the code of {self.owner!r} does not read the key, and by those that it reads it would be {read}: "
-                f"they contradict each other.\nIf these are right, remove it: config.pop({name!r}). Else this is a "
-                "different model."
+                "they contradict each other."
             )
-            raise self.wrong(name, value, needed)
+            way = f"If these are right, remove it: config.pop({name!r}). Else this is a different model."
+            raise self._unwanted(str(self.wrong(name, value, needed)), way)
+
+    def _unwanted(self, found: str, way: str) -> SettingError:
+        """Return the error of keys that may be removed, as `way` says, from a dictionary."""
+        return SettingError(f"{found}\n{self.way_out or way}")
 
     def refuse(self, *names: str) -> None:
         """Raise SettingError for unknown keys."""
@@ -276,22 +283,22 @@ class Keys:
         way = f"If it has no effect, remove it: config.pop({name!r})."
         if more:
             way = f"Those that have no effect, remove: for key in {names}: config.pop(key)."
-        raise SettingError(
+        raise self._unwanted(
             f"{', '.join(f'{self.path}{each}={short_repr(self.values[each])}' for each in names)} "
             f"{'are not keys' if more else 'is not a key'} of {self.owner!r} that whatwhere knows, but "
             f"{'their names suggest' if more else 'its name suggests'} positions: ignoring "
-            f"{'them' if more else 'it'} could change every score.{'' if more else near(name, self.known)}"
-            f"\n{way}"
+            f"{'them' if more else 'it'} could change every score.{'' if more else near(name, self.known)}",
+            way,
         )
 
     def refuse_misspelling(self, name: str, value: object) -> None:
         """Raise SettingError if a key is a misspelling of one that was read, and has another value."""
         key = misspelled_key(name, self.known)
         if key is not None and not equal_values(self.values.get(key), value):
-            raise SettingError(
+            raise self._unwanted(
                 f"{self.path}{name}={short_repr(value)} is not a key of {self.owner!r}, but almost {key!r}, which is "
-                f"read: ignoring a misspelled key would change the model silently.\nDid you mean {key!r}? If it is "
-                f"another matter, remove it: config.pop({name!r})."
+                f"read: ignoring a misspelled key would change the model silently.",
+                f"Did you mean {key!r}? If it is another matter, remove it: config.pop({name!r}).",
             )
 
     def _present(self, names: tuple[str, ...]) -> str:

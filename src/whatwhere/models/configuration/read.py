@@ -75,6 +75,11 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         >>> description.head_dim, description.key_heads, description.query_key[0].settings["scaling"]
         (128, 8, Llama3(factor=8.0, original_length=8192, low_frequency_factor=1.0, high_frequency_factor=4.0))
     """
+    return read_configuration(config, part, like)
+
+
+def read_configuration(config: Config, part: str | None, like: str | None, way_out: str | None = None) -> Description:
+    """Read a configuration as `from_huggingface` does; `way_out` is for keys that nobody can remove from it."""
     values, outer, path, nested_part = _text_of(_values(config), part)
     values = _dictionary(values)
     name = values.get("model_type")
@@ -90,7 +95,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     kind = _model_type(name, like)
     part = nested_part or _part(kind, name, part)
     defaults = {**kind.defaults, **(kind.nested if path and name in READ_TYPES else {})}
-    keys = Keys(values, defaults, name, path, kind.aliases)
+    keys = Keys(values, defaults, name, path, kind.aliases, way_out)
     model = read_sizes(kind, keys, name if like is None else like, part)
     for rule in kind.positions:
         model = POSITIONS[rule.name](keys, model, kind, **rule.settings)
