@@ -256,7 +256,8 @@ def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], setti
     noisy, name, p = _with_noise(model), f"the scheme {name!r}", positions(ids.shape[1], device=ids.device)
     _require_equal(_logits(noisy, ids, p, name), _logits(noisy, ids, p, name), name)
     if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
-        _require_causal(noisy.cpu(), ids[:, :_WINDOW].cpu(), name)
+        where = "cpu" if ids.device.type == "mps" else ids.device  # which has no float64
+        _require_causal(noisy.to(where), ids[:, :_WINDOW].to(where), name)
     _require_gradients(model, model.wheres, ids, ids, name, "Use them without detach(), .data and no_grad()")
 
 
@@ -351,7 +352,7 @@ def _seen_later(model: ComparedModel, ids: Tensor, cut: int, training: bool, nam
     found = []
     for each in (ids, ids, other):
         with seeded(0), explained(name, "was called"):  # the same dropout in each call
-            logits = model(each.clone(), None, positions(ids.shape[1]))[:, :cut]
+            logits = model(each.clone(), None, positions(ids.shape[1], device=ids.device))[:, :cut]
             factors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
             slopes = torch.autograd.grad((logits * factors).sum(), weights, materialize_grads=True, allow_unused=True)
         found.append((logits.detach(), torch.cat([slope.flatten() for slope in slopes])))
