@@ -4,14 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from experiments.record import Evidence
-from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
+from whatwhere.analysis.position_similarity import ByDistance, by_distance
 from whatwhere.comparison import Comparison
+from whatwhere.position.positions import positions
 from whatwhere.report.comparison_figures import figures
 from whatwhere.report.figures import to_file
 from whatwhere.report.section import Chart, Series
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
+from whatwhere.where.region_map import products
 from whatwhere.where.rotation_by_content import RotationByContent
+from whatwhere.where.score_bias import ScoreBias, tabulate
 
 DIM, HEADS, TRAINED, DISTANCES = 256, 4, 128, 256
 """Sizes of the schemes that are drawn: heads of 64 features, a trained length of 128."""
@@ -64,14 +71,37 @@ def values_by_distance(entry: Scheme) -> ByDistance | None:
     distances = DISTANCES if entry.any_length else TRAINED
     curves = by_distance(where, distances)
     if curves is None and where.score is not None:
-        of_ones = bias_of_ones(where.score, distances)
+        of_ones = _bias_of_ones(where.score, distances)
         label = "bias for a query and keys of ones"
         return ByDistance(label, {f"head {n}": bias for n, bias in enumerate(of_ones)})
     if curves is None and isinstance(where.query_key, RotationByContent):
-        of_ones = products_of_ones(where.query_key, distances) / where.query_key.head_dim
+        of_ones = _products_of_ones(where.query_key, distances) / where.query_key.head_dim
         label = "inner product of equal query and key, for tokens of ones"
         return ByDistance(label, {f"head {n}": curve for n, curve in enumerate(of_ones)})
     return curves
+
+
+def _bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads distances"]:
+    """Return a bias that depends on queries and keys, for queries, keys and vectors of ones."""
+    keys, last = positions(distances), positions(1, start=distances - 1)
+    heads, features, dim = score.num_heads, int(getattr(score, "head_dim", 1)), int(getattr(score, "dim", 0))
+    with torch.no_grad():
+        gates = score.gates(torch.ones(1, distances, dim)) if dim else None
+        q, k = torch.ones(1, heads, 1, features), torch.ones(1, heads, distances, features)
+        element = score.bind(last, keys, q=q, k=k, gates=gates)
+        table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
+    return table[0, :, 0].flip(-1)
+
+
+def _products_of_ones(scheme: RotationByContent, distances: int) -> Float[Tensor, "heads distances"]:
+    """Return the dot product of a query and a key of ones under a map by content, for vectors of ones."""
+    tokens = positions(distances)
+    with torch.no_grad():
+        increments = scheme.increments(torch.ones(1, distances, int(getattr(scheme, "dim", 1))))
+        of_queries, of_keys = scheme.bind_content(tokens, tokens, increments)
+        ones = torch.ones(1, int(getattr(scheme, "num_heads", 1)), distances, scheme.head_dim)
+        q, k = scheme.map_query(ones, of_queries), scheme.map_key(ones, of_keys)
+        return products(scheme, q[:, :, -1:], k, tokens[-1:], tokens)[0, :, 0].flip(-1)
 
 
 def picture(entry: Scheme) -> Chart | None:

@@ -105,7 +105,7 @@ def examine() -> Installation:
         folder=str(folder),
         machine=machine(),
         threads=threads,
-        variables=_variables(),
+        variables={n: "set" if n == "HF_TOKEN" else os.environ[n] for n in _VARIABLES if n in os.environ},
         kernels=kernels,
         page=page,
         packages=packages,
@@ -190,10 +190,6 @@ def _kernel_problems(kernels: Kernels, folder: Path) -> list[Missing]:
     if kernels.gpu and not kernels.triton:
         problems.append(Missing("There is a GPU, but no Triton for its kernels.", "pip install triton", False))
     return problems
-
-
-def _variables() -> dict[str, str]:
-    return {name: "set" if name == "HF_TOKEN" else os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,8 @@ class Search:
         for part in row_blocks(len(self.table), step):
             middle, errors = self._bounds(directions, sizes, part)
             margin = errors.max(axis=1, keepdims=True)
-            lows = _greatest(np.concatenate([lows, _greatest_of_groups(middle, most) - margin], axis=1), most)
+            lows = np.concatenate([lows, _greatest_of_groups(middle, most) - margin], axis=1)
+            lows = np.partition(lows, -most, axis=1)[:, -most:]  # the largest, the smallest of them first
             least = np.maximum(least, lows[:, 0])
             with np.errstate(invalid="ignore"):
                 hits = np.flatnonzero(middle >= least[:, None] - margin)
@@ -320,11 +321,6 @@ class Search:
 
 def _safe(sizes: Float64[np.ndarray, " rows"]) -> Bool[np.ndarray, " rows"]:
     return (sizes >= 1 / _SAFE_NORM) & (sizes <= _SAFE_NORM)
-
-
-def _greatest(numbers: Float32[np.ndarray, "queries all"], most: int) -> Float32[np.ndarray, "queries most"]:
-    """Return the largest numbers of each query, the smallest of them first."""
-    return np.partition(numbers, -most, axis=1)[:, -most:]
 
 
 def _greatest_of_groups(numbers: Float32[np.ndarray, "queries rows"], most: int) -> Float32[np.ndarray, "queries some"]:

@@ -12,8 +12,7 @@ from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles
 from whatwhere.where.region_map import products
-from whatwhere.where.rotation_by_content import RotationByContent
-from whatwhere.where.score_bias import ScoreBias, tabulate
+from whatwhere.where.score_bias import ScoreBias
 
 
 def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:
@@ -138,29 +137,6 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
         bias = _bias_by_distance(where.score, distances)
         return ByDistance("bias added to the score", {f"head {n}": row for n, row in enumerate(bias)})
     return None
-
-
-def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads distances"]:
-    """Return a bias that depends on queries and keys, for queries, keys and vectors of ones."""
-    keys, last = positions(distances), positions(1, start=distances - 1)
-    heads, features, dim = score.num_heads, int(getattr(score, "head_dim", 1)), int(getattr(score, "dim", 0))
-    with torch.no_grad():
-        gates = score.gates(torch.ones(1, distances, dim)) if dim else None
-        q, k = torch.ones(1, heads, 1, features), torch.ones(1, heads, distances, features)
-        element = score.bind(last, keys, q=q, k=k, gates=gates)
-        table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
-    return table[0, :, 0].flip(-1)
-
-
-def products_of_ones(scheme: RotationByContent, distances: int) -> Float[Tensor, "heads distances"]:
-    """Return the dot product of a query and a key of ones under a map by content, for vectors of ones."""
-    tokens = positions(distances)
-    with torch.no_grad():
-        increments = scheme.increments(torch.ones(1, distances, int(getattr(scheme, "dim", 1))))
-        of_queries, of_keys = scheme.bind_content(tokens, tokens, increments)
-        ones = _ones(scheme, distances)
-        q, k = scheme.map_query(ones, of_queries), scheme.map_key(ones, of_keys)
-        return products(scheme, q[:, :, -1:], k, tokens[-1:], tokens)[0, :, 0].flip(-1)
 
 
 def _rows(scheme: InputEncoding, rows: int) -> Tensor:

@@ -106,7 +106,12 @@ def _checked(heres: Sequence[Here], size: int) -> list[Tensor]:
         )
     score = heres[0].where.score
     if size > 1 and score is not None and score.sums_between:
-        require_ring(score)
+        if type(score).sums is ScoreBias.sums:
+            raise SettingError(
+                f"{type(score).__name__} counts, for each query, all keys between it and a key, which no process of a "
+                "ring has.\nGather keys and values of all processes, and bind their positions: where.at(own, "
+                "p.take(slots))."
+            )
         return []  # of FoX, which enter by the gates alone
     parameters: list[Tensor] = [] if score is None else [each for each in score.parameters() if each.requires_grad]
     if any(each._backward_hooks for each in parameters):
@@ -115,15 +120,6 @@ def _checked(heres: Sequence[Here], size: int) -> list[Tensor]:
             "\nRemove it, and change the gradient after the backward pass."
         )
     return parameters
-
-
-def require_ring(score: ScoreBias | None) -> None:
-    """Raise SettingError where a bias cannot be computed while keys travel around a ring."""
-    if score is not None and score.sums_between and type(score).sums is ScoreBias.sums:
-        raise SettingError(
-            f"{type(score).__name__} counts, for each query, all keys between it and a key, which no process of a ring "
-            "has.\nGather keys and values of all processes, and bind their positions: where.at(own, p.take(slots))."
-        )
 
 
 def _with_sums(

@@ -111,7 +111,8 @@ def multimodal_coordinates(
     require_choice("Positions.multimodal", "after", after, AFTER)
     if per_second is not None:
         require_positive("Positions.multimodal", per_second=per_second)
-    patches = _checked_merge(merge)
+    if (patches := as_whole(merge)) is None or patches < 1:
+        raise ShapeError(f"Positions.multimodal got merge={merge!r}, but needs a whole number of at least 1.")
     images, videos = (
         _checked_grids("image_grids", image_grids, patches),
         _checked_grids("video_grids", video_grids, patches),
@@ -173,13 +174,6 @@ def _next_grid(kind: int, grids: Iterator[tuple[Grid, float]], row: int) -> tupl
             f"Pass one (frames, height, width) for each {_NAMES[kind]}, in patches."
         )
     return found
-
-
-def _checked_merge(merge: object) -> int:
-    whole = as_whole(merge)
-    if whole is None or whole < 1:
-        raise ShapeError(f"Positions.multimodal got merge={merge!r}, but needs a whole number of at least 1.")
-    return whole
 
 
 def _checked_grids(name: str, given: Tensor | None, merge: int) -> list[Grid]:

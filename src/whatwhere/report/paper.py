@@ -61,21 +61,10 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$&#])")
 def write_tables(
     results: Scored, folder: str | Path, formats: Sequence[str] = TABLE_FORMATS, against: str | None = None
 ) -> WrittenFiles:
-    """Write the tables of a comparison as files, with a paragraph on methods.
+    """Write the tables of a comparison as files into a folder, with a paragraph on methods.
 
-    Args:
-        results: of a comparison, or OwnScores.
-        folder: where to write; it is made where it is missing.
-        formats: "csv" (numbers in full, one row for each seed), "markdown", "latex" (for booktabs).
-        against: a scheme that every other is compared with; None is the one that was chosen when the comparison began,
-            and compares all pairs where there is none.
-
-    Returns:
-        The names of the files. Where SciPy is not installed there are no differences.
-
-    Raises:
-        SettingError: If a format is unknown, or `against` is not a scheme of the comparison.
-        ResultsError: If a file of the results is damaged.
+    The differences are those from `against`, or from the scheme that was chosen when the comparison began, or of all
+    pairs; where SciPy is not installed there are none.
     """
     for each in formats:
         require_choice("tables", "format", each, TABLE_FORMATS)
@@ -114,21 +103,9 @@ def write_figures(
     schemes: Sequence[str] | None = None,
     against: str | None = None,
 ) -> WrittenFiles:
-    """Write the figures of a comparison as files.
+    """Write the figures of a comparison as files into a folder, of a width in millimeters.
 
-    Args:
-        results: of a comparison, or OwnScores.
-        folder: where to write; it is made where it is missing.
-        formats: "svg", "pdf", "png".
-        width: in millimeters: 84 for a column, 174 for a page of two columns.
-        schemes: those that are drawn, in this order; None is all. A scheme of several settings is the chosen one.
-        against: a scheme from which the paired differences of all others are drawn too; None is the one that was chosen
-            when the comparison began, if any.
-
-    Raises:
-        SettingError: If a format or scheme is unknown, or the width is not between 60 and 400.
-        MissingExtra: If matplotlib is not installed.
-        ResultsError: If the folder cannot be written.
+    `schemes` are drawn in this order, None is all; the differences are those from `against`, as in `write_tables`.
     """
     for each in formats:
         require_choice("figures", "format", each, FIGURE_FORMATS)

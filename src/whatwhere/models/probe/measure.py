@@ -1,6 +1,7 @@
 """Measure attention, map of queries and keys, scale, bias, span and sink, of each layer, and the input of the first."""
 
 from dataclasses import replace
+from inspect import signature
 from math import ceil, prod
 from typing import Any
 
@@ -103,7 +104,7 @@ def _solved(call: Call, side: str, positions: tuple[int, ...]) -> FeatureMap:
 def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[Maps]:
     """Return the maps of each layer at NEAR and at far positions, of what follows position ids."""
     none: list[Maps] = [{} for _ in subject.modules]
-    if not subject.accepts_positions:
+    if not (subject.names_positions or "kwargs" in signature(subject.model.forward).parameters):
         notes.append("far positions: the model takes no position ids")
         return none
     try:

@@ -287,11 +287,6 @@ class Subject:
         """Whether the model's forward names position ids."""
         return "position_ids" in inspect.signature(self.model.forward).parameters
 
-    @property
-    def accepts_positions(self) -> bool:
-        """Whether the model's forward takes position ids, by name or among other options."""
-        return self.names_positions or "kwargs" in inspect.signature(self.model.forward).parameters
-
     def run(self, contents: int, tokens: int, positions: Sequence[int] | None = None) -> Run:
         """Run the model on sequences at position ids, or at its own positions; calls are those over one sequence."""
         with recorded(self.model, contents, tokens, self.modules, by_interface=self.by_interface) as run:

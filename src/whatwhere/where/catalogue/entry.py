@@ -22,18 +22,18 @@ authors = cache(lambda: dict[str, str](json.loads(Path(__file__).with_name("auth
 class SchemeFacts:
     """The facts of one scheme: what it is, and which properties it has."""
 
-    name: str
-    door: Door | None  # None for no scheme
+    name: str  # that `scheme(name)` takes
+    door: Door | None  # where it enters; None for no scheme
     formula: str  # the equation, in one line
-    paper: str
-    url: str
-    year: int
+    paper: str  # the source, as the next two
+    url: str  # of the source
+    year: int  # of the source
     used_by: tuple[str, ...]  # models that were trained with it
     learned: bool = False  # it has parameters
     relative: bool = False  # shifting all positions by the same offset changes no score
     relative_below: int = 0  # where it is not relative: shifting changes no score while all positions stay below this
     any_length: bool = True  # it is defined at every position; whether a model is good there is a different question
-    causal_only: bool = False
+    causal_only: bool = False  # it supports causal attention only
     follows_length: bool = False  # it depends on the length of the text; its properties hold for one `regime_length`
     keeps_norms: bool = True  # it changes the norms of queries and keys by one constant at most, its `magnitude`
     tested_up_to: int = _ANY  # the laws are tested for positions up to here
