@@ -39,6 +39,13 @@ TRIED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["attn_mask", "is_causal", "dropout_p"])
+@pytest.mark.parametrize("call", [ww.Where, WHERE.at])
+def test_arguments_of_attention_passed_too_early(call: Callable[..., Any], name: str) -> None:
+    with pytest.raises(SettingError, match=r"has no argument(.|\n)* here\(q, k, v, (mask|causal|dropout)="):
+        call(3, **{name: True})
+
+
 @pytest.mark.parametrize("name", TRIED)
 def test_arguments(name: str) -> None:
     call, way = TRIED[name]

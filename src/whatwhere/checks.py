@@ -50,6 +50,7 @@ _INSTEAD = {
 }
 _INSTEAD_OF_SETTINGS = {
     "Causality is an argument of attention: here(q, k, v, causal=...).": "causal is_causal",
+    "A mask is an argument of attention: here(q, k, v, mask=...), of bool, True where a query may attend.": "attn_mask",
     "Positions have no maximum here: leave it out.": "max_position_embeddings max_seq_len max_seq_length max_len",
     "Positions belong to a call: where.at(positions), layer(ids, positions).": "positions position_ids",
     "Of attention weights it is here(q, k, v, dropout=...), of vectors nn.Dropout.": "dropout dropout_p attn_dropout",
@@ -58,7 +59,8 @@ _INSTEAD_OF_LOSS = {
     "Weight the losses of tokens that reduction='none' returns.": "weight",
     "Nothing is shifted here: for the next token, loss(hidden[:, :-1], ids[:, 1:]).": "shift shift_labels",
 }
-"""What to do instead of passing some arguments of other libraries, to attention, to modules and to a loss."""
+_BY_CALL = {"__init__": _INSTEAD_OF_SETTINGS, "at": _INSTEAD_OF_SETTINGS | _INSTEAD, "loss": _INSTEAD_OF_LOSS}
+"""What to do instead of passing some arguments of other libraries: by method, and `_INSTEAD` for the other ones."""
 
 
 def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
@@ -73,8 +75,9 @@ def answers_names_of_others(call: Callable[P, R]) -> Callable[P, R]:
         for name in settings:
             if name not in known:
                 owner = type(given[0]).__name__ if call.__name__ == "__init__" else call.__qualname__
-                instead = {"__init__": _INSTEAD_OF_SETTINGS, "loss": _INSTEAD_OF_LOSS}.get(call.__name__, _INSTEAD)
-                _refuse_name_of_others(owner.removesuffix(".__call__"), name, known, instead)
+                _refuse_name_of_others(
+                    owner.removesuffix(".__call__"), name, known, _BY_CALL.get(call.__name__, _INSTEAD)
+                )
         return call(*given, **settings)
 
     return checked

@@ -1,5 +1,6 @@
 """The spectrum of a rotary against transformers' frequencies and rotated vectors; ranges of biases by formula."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from whatwhere import ALiBi, Rotary
-from whatwhere.analysis.biases import effective_range
+from whatwhere import ALiBi, Rotary, Where
+from whatwhere.analysis.biases import biases, effective_range
 from whatwhere.analysis.rotary import rotary_spectrum
 from whatwhere.where.scaling import Llama3
+from whatwhere.where.score_bias import DistanceBias
 
 LLAMA3: dict[str, Any] = {
     "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -87,3 +89,16 @@ def test_a_curve_that_does_not_fall_has_no_end() -> None:
 def test_what_is_seen_at_no_other_distance() -> None:
     result = effective_range(np.array([[0.0, -np.inf, -np.inf]]))
     assert (result.distance[0], result.mean[0]) == (1, 0.0)
+
+
+def test_a_curve_of_ones_own_that_reads_no_head_is_that_of_each() -> None:
+    class Falling(DistanceBias):
+        num_heads = 3
+
+        def curve(self, device: torch.device) -> Any:
+            return lambda head, distance: -distance
+
+    run = SimpleNamespace(where=Where(Falling()), notes=(), title="own")
+    subject: Any = SimpleNamespace(checkpoint=SimpleNamespace(format="run"), run=(run, 64))
+    (group,) = biases(subject).groups
+    assert group.curves.past.distance.tolist() == [5, 5, 5], "the first distances above ln(100)"

@@ -214,7 +214,7 @@ def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real
     assert result["chips"] == [f"{word}{n}" for n, word in enumerate(right.words)]
     assert result["idle"] == ["5 Queries, keys, nothing happens here", "6 Bias, nothing happens here"]
     assert result["ids"] == [str(number) for number in right.ids]
-    assert result["begins"] == f"{right.words[2]} at 2: row, position, sum"
+    assert result["begins"] == f"“{right.words[2]}” at 2: row, position, sum"
     assert result["steps"] == ["tokens", "rows", "positions", "sum", "rotation", "bias", "score"]
     assert "E[3899]" in result["equation"]
     assert f"bias({2 - 1})" in result["equation"]

@@ -198,8 +198,7 @@ def _biases(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads 
     """Return the bias of each head at distance 0, 1, 2, ...; of later keys where the number is negative."""
     import torch
 
-    cpu = torch.device("cpu")
-    heads = torch.arange(scheme.num_heads)[:, None]
+    heads, each = torch.arange(scheme.num_heads)[:, None], torch.arange(0, distances, 1 if distances > 0 else -1)
     with torch.no_grad():
-        values = scheme.curve(cpu)(heads, torch.arange(0, distances, 1 if distances > 0 else -1))
-    return np.asarray(values.double().numpy())
+        values = scheme.curve(each.device)(heads, each)  # of one row, where it reads no head
+    return np.asarray(values.double().expand(len(heads), len(each)).numpy())

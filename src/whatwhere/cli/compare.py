@@ -156,7 +156,7 @@ def compare(
 
     Against one: whatwhere compare none rotary alibi xpos --against none --seeds 8
 
-    A scheme of your own, alone and mixed: whatwhere compare none mine "mine*2/none" --module mine.py:mine
+    A scheme of your own, alone and mixed: whatwhere compare none mine mine/none --module mine.py:mine
 
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
 

@@ -121,7 +121,7 @@ function dialsSketch(dials: Dial[], at: number, width: number): Sketch {
       line(middle, 48, ...end(before), cssColor("muted"), 1.5),
       line(middle, 48, ...end(after), cssSeries(2), 3),
       circle(...end(after), 4, cssSeries(2)),
-      label(middle, 108, name, "middle"),
+      label(middle, 108, `“${name}” at ${n}`, "middle"),
       label(middle, 124, angle === null ? "" : `${formatNumber(angle)} rad`, "middle", cssColor("muted")),
       "</g>",
     ].join("");

@@ -161,7 +161,7 @@ function SumOf({ walk, at, positions }: { walk: TextWalkthrough; at: number; pos
   const names = [`E[${walk.ids.values[at]}]`, `P[${at}]`, "sum"];
   return (
     <HeatFigure
-      title={`${shownTokens(walk)[at]} at ${at}: row, position, sum`}
+      title={`“${shownTokens(walk)[at]}” at ${at}: row, position, sum`}
       cells={{ values: Float32Array.from(parts.flatMap((part) => Array.from(part))), shape: [3, walk.dim] }}
       labels={names}
       xLabel="feature"
