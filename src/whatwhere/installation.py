@@ -6,7 +6,6 @@ import re
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -57,7 +56,7 @@ class Kernels:
 
     cpu: str | None  # the instruction set that the compiled library uses here; None where PyTorch computes instead
     gpu: tuple[str, ...]  # names of the GPUs that PyTorch sees
-    triton: bool  # whether the GPU kernels can be compiled: Triton is installed
+    triton: bool  # whether Triton starts the kernels of these
 
 
 @dataclass(frozen=True)
@@ -172,12 +171,12 @@ def _torch() -> tuple[int, Kernels] | Missing:
     library = backend.library()
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     gpus = tuple(torch.cuda.get_device_name(n) for n in range(devices))
-    kernels = Kernels(library.level if library else None, gpus, find_spec("triton") is not None)
+    kernels = Kernels(library.level if library else None, gpus, bool(gpus) and backend.why_no_triton() is None)
     return torch.get_num_threads(), kernels
 
 
 def _kernel_problems(kernels: Kernels, folder: Path) -> list[Missing]:
-    from whatwhere.kernels.backend import FILE, VARIABLE, requested_kernels
+    from whatwhere.kernels.backend import FILE, VARIABLE, requested_kernels, why_no_triton
 
     problems = []
     if kernels.cpu is None and requested_kernels() == "pytorch":
@@ -187,8 +186,8 @@ def _kernel_problems(kernels: Kernels, folder: Path) -> list[Missing]:
         what = f"The compiled library of kernels {state}: PyTorch's own operations run, with the same results, slower."
         compiler = "" if sys.platform == "win32" else "With a C++ compiler (g++ or clang++): "
         problems.append(Missing(what, compiler + REBUILD, False))
-    if kernels.gpu and not kernels.triton:
-        problems.append(Missing("There is a GPU, but no Triton for its kernels.", "pip install triton", False))
+    if kernels.gpu and (why := why_no_triton()):
+        problems.append(Missing(f"There is a GPU. {why[0]}", why[1], False))
     return problems
 
 

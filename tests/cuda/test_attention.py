@@ -168,6 +168,15 @@ def test_sixteen_bits_are_rounded_once(name, dtype, small):
     require_near(results, wanted, 4 * torch.finfo(dtype).eps)
 
 
+def test_sinks_of_minus_infinity_are_none(small):
+    case = CASES["rows without keys"]
+    where, given = made(case).to(small), drawn(case, torch.bfloat16, small)
+    torch.nn.init.constant_(where.sink.weight, -torch.inf)
+    results = computed(case, where, given, "flash")
+    wanted = computed(case, where, [x.float() for x in given], "dense")
+    require_near(results, {name: x.double() for name, x in wanted.items()}, 0.03)
+
+
 def test_the_same_bits_twice(small):
     case = CASES["T5"]
     where, given = made(case).to(small), drawn(case, torch.bfloat16, small)
@@ -216,6 +225,15 @@ def test_any_layout(layout, small):
     where, given = made(case).to(small), drawn(case, torch.float16, small)
     result, wanted = (computed(case, where, some, "flash") for some in ([LAYOUTS[layout](x) for x in given], given))
     assert all(torch.equal(result[name], wanted[name]) for name in wanted)
+
+
+def test_tokens_that_lie_far_apart(small):
+    """At strides of which 32 bits count 128 no more; what lies between them is never touched."""
+    case = CASES["slopes"]
+    where, given = made(case).to(small), drawn(case, torch.float16, small)
+    q, far = given[0], torch.empty(20 * 2**27 + 64, dtype=torch.float16, device=small)
+    apart = far.as_strided(q.shape, (0, HEAD_DIM, 2**27, 1)).copy_(q)
+    assert torch.equal(*(where.at(P.to(small)).attention(x, *given[1:3], engine="flash") for x in (apart, q)))
 
 
 @pytest.mark.parametrize("shape", [(0, 21), (2, 0)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from whatwhere.kernels import cuda
+from whatwhere.kernels import backend, cuda
 
 pytest.importorskip("triton", reason="needs Triton, which is not installed here")
 
@@ -109,3 +109,18 @@ def test_another_device_is_made_current(devices):
 def test_an_empty_grid_runs_nothing(devices):
     cuda.launch(Kernel(), (0, 3), torch.device("cuda", 1), LINE)
     assert not devices
+
+
+def test_pytorch_computes_where_triton_starts_nothing(monkeypatch):
+    """With no compiler, say, by which it makes what starts kernels."""
+
+    class Driver:
+        @property
+        def active(self) -> Any:
+            raise RuntimeError("Failed to find C compiler.\nAt length.")
+
+    monkeypatch.setattr(import_module("triton").runtime, "driver", Driver())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(backend, "why_no_triton", backend.why_no_triton.__wrapped__)
+    with pytest.warns(UserWarning, match=r"find C compiler\. PyTorch's own operations run.*\n.*apt install gcc"):
+        assert not backend._runs_on.__wrapped__(0)

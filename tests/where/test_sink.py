@@ -119,3 +119,13 @@ def test_state_and_settings() -> None:
     where.reset_parameters()
     assert not where.sink.weight.any()
     assert repr(where) == "Where(sink=Sink(num_heads=4))"
+
+
+def test_a_sink_of_minus_infinity_is_none() -> None:
+    """Also for queries without keys."""
+    where, p = with_sink(), POSITIONS["left padding"]()
+    torch.nn.init.constant_(where.sink.weight, -torch.inf)
+    with torch.no_grad():
+        wanted = ww.Where().at(p).attention(*inputs())
+        for engine in ("dense", "sdpa", "flex"):
+            torch.testing.assert_close(where.at(p).attention(*inputs(), engine=engine), wanted)

@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import warn
 
 import torch
 from torch import Tensor
@@ -253,8 +254,26 @@ def _triton(name: str) -> Callable[..., Any] | None:
 
 @cache
 def _runs_on(index: int) -> bool:
-    fits = torch.version.hip is not None or torch.cuda.get_device_capability(index) >= _OLDEST_GPU
-    return fits and find_spec("triton") is not None
+    if torch.version.hip is None and torch.cuda.get_device_capability(index) < _OLDEST_GPU:
+        return False
+    why = why_no_triton()
+    if why and find_spec("triton"):
+        what = f"{why[0]} PyTorch's own operations run, with the same results, slower.\nTo mend it: {why[1]}"
+        warn(what, stacklevel=2)
+    return why is None
+
+
+@cache
+def why_no_triton() -> tuple[str, str] | None:
+    """Return why Triton starts no kernels on this machine's GPU, and what mends it; None where it does."""
+    if find_spec("triton") is None:
+        return "Triton is not installed, which its kernels need.", "pip install triton"
+    try:
+        import_module("triton").runtime.driver.active.get_current_device()
+    except Exception as problem:  # of any kind: without a compiler, Python's headers, or a library of the driver
+        what = f"Triton starts no kernels, for which it compiles a program in C: {str(problem).partition(chr(10))[0]}"
+        return what.rstrip(".") + ".", "apt install gcc python3-dev, or what has these here"
+    return None
 
 
 def in_huge_pages(fresh: Tensor) -> Tensor:

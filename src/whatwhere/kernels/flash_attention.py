@@ -116,10 +116,15 @@ def flash_attention(
     sink: Float[Tensor, " heads"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
     """Compute attention and the logarithms of the sums of exp(score), that of the sink included."""
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    q, k, v = map(_readable, (q, k, v))
     bias = ByDistance("none", q.new_empty(1, 0, dtype=torch.float32)) if bias is None else bias
     y, logs = _Flash.apply(q, k, v, bias.numbers.float(), sink, mask, bias, scale)  # type: ignore[no-untyped-call]
     return y, logs
+
+
+def _readable(x: Tensor) -> Tensor:
+    """Copy what the kernels cannot read: within a tile, of up to 128 tokens, they count numbers in 32 bits."""
+    return x if x.stride(-1) == 1 and x.stride(-2) <= 2**24 else x.contiguous()
 
 
 class _Flash(torch.autograd.Function):
@@ -149,12 +154,13 @@ class _Flash(torch.autograd.Function):
     def gradients(ctx: Any, g: Tensor | None, g_logs: Tensor | None, *saved: Any) -> tuple[Tensor | None, ...]:
         (mask, bias, scale), needs, (q, k, v, numbers, sink, y, logs) = ctx.given, ctx.needs_input_grad, saved
         g = torch.zeros_like(y, dtype=q.dtype) if g is None else g
-        g = g if g.stride(-1) == 1 else g.contiguous()
+        g = _readable(g)
         mean = (g.float() * y.float()).sum(-1)
+        unseen = logs == -torch.inf
+        logs = logs.masked_fill(unseen, torch.inf)  # so that the weights of these queries are 0
         of_sink = None
         if sink is not None and needs[4]:
             of_sink = -((sink.float()[:, None] / LN_2 - logs).exp2() * mean).sum((0, 2)).to(sink.dtype)
         if g_logs is not None:
-            mean = mean - g_logs.masked_fill(logs == -torch.inf, 0)
-        logs = logs.masked_fill(logs == -torch.inf, torch.inf)  # so that the weights of these queries are 0
+            mean = mean - g_logs.masked_fill(unseen, 0)
         return *ctx.back(q, k, v, g, mask, bias, numbers, scale, logs, mean, needs[3]), of_sink

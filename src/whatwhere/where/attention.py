@@ -512,5 +512,6 @@ def with_sink(
     """Return outputs over all keys with a sink in the denominator of the softmax."""
     if sink is None:
         return y
-    share = torch.sigmoid(lse - sink.to(lse.dtype)[:, None])  # of the weights that is not the sink's
+    finite = lse.masked_fill(lse == -torch.inf, 0)  # of a query without keys, whose y is 0; a sink may be infinite, too
+    share = torch.sigmoid(finite - sink.to(lse.dtype)[:, None])  # of the weights that is not the sink's
     return (y * share[..., None]).to(y.dtype)

@@ -339,7 +339,7 @@ def _of_queries(
     if g is None:
         if sink is not None:
             extra = tl.load(sink + head)
-            highest = tl.maximum(most, extra)
+            highest = tl.maximum(tl.maximum(most, extra), -3.0e38)  # which is not minus infinity, as both may be
             kept = tl.exp2(most - highest)
             total = total * kept + tl.exp2(extra - highest)
             out = out * kept[:, None]

@@ -260,9 +260,6 @@ def _sum_by_row(gradient, rows, order, out, slots, padding, dim, BLOCK: tl.const
         b = _of_slot(gradient, rows, order, at + 1, slots, row, dim, feature)
         c = _of_slot(gradient, rows, order, at + 2, slots, row, dim, feature)
         d = _of_slot(gradient, rows, order, at + 3, slots, row, dim, feature)
-        total += a
-        total += b
-        total += c
-        total += d
+        total = total + a + b + c + d
         at += 4
     tl.store(to, total.to(out.dtype.element_ty), mask=feature < dim)
