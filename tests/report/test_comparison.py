@@ -174,8 +174,8 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
         for row, (part, name, digits) in {
             "mean": ("table", "mean", 3),
             "standard deviation": ("table", "std", 3),
-            "cosine of Max and Min, E − E0": ("change_cosines", "max_min", 2),
-            "mean cosine within the digits, E − E0": ("change_cosines", "within_digits", 2),
+            "cosine of Max and Min": ("change_cosines", "max_min", 2),
+            "mean cosine within the digits": ("change_cosines", "within_digits", 2),
         }.items():
             values = [story[index][part][name] for story in stories if story[index][part] is not None]
             if not values:
@@ -186,7 +186,7 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
             same = page.cell("The token table", row, column)
             assert same == written or float(same) == 0 == round(spread["median"], digits)
     lines = [story[2]["number_line"] for story in stories]
-    line_up = page.cell("The token table", "digits on a line, E − E0, |r|", "at 100 %")
+    line_up = page.cell("The token table", "digits on a line, |r|", "at 100 %")
     assert line_up == f"{np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})"
     names = [line.name for line in charts(folder)["The digits on a line, by scheme"].series]
     assert [name.partition(",")[0] for name in names] == list(data["summary"])

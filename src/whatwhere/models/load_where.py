@@ -173,7 +173,7 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
     for record in records if isinstance(records, list) else []:
         if f"{record.get('scheme')}-{record.get('seed')}" == run:
             run = Path(str(record.get("file"))).stem
-    shown = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+    shown = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
     if run is not None and run not in names:
         known = f"its runs are {shown}" if names else "it is not a comparison with trained models"
         raise SettingError(

@@ -236,12 +236,12 @@ def _change(name: str) -> Callable[[TableSnapshot], float | None]:
 _NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {
     "mean": (3, lambda at: at.table.mean),
     "standard deviation": (3, lambda at: at.table.std),
-    "cosine of Max and Min, E − E0": (2, _change("max_min")),
-    "cosine of First and Last, E − E0": (2, _change("first_last")),
-    "mean cosine within the digits, E − E0": (2, _change("within_digits")),
-    "mean cosine within the operators, E − E0": (2, _change("within_operators")),
-    "mean cosine within ( ) and comma, E − E0": (2, _change("within_syntax")),
-    "digits on a line, E − E0, |r|": (2, lambda at: at.number_line),
+    "cosine of Max and Min": (2, _change("max_min")),
+    "cosine of First and Last": (2, _change("first_last")),
+    "mean cosine within the digits": (2, _change("within_digits")),
+    "mean cosine within the operators": (2, _change("within_operators")),
+    "mean cosine within ( ) and comma": (2, _change("within_syntax")),
+    "digits on a line, |r|": (2, lambda at: at.number_line),
 }
 """Decimals of each quantity, and how it is read from a snapshot."""
 
@@ -262,8 +262,8 @@ def _token_table(results: Comparison) -> Iterator[Part]:
     with_positions = [[each.with_positions for each in snapshots if each.with_positions] for snapshots in at]
     rows.insert(3, ["the same after adding positions", *map(_range, with_positions)])
     caption = (
-        "The token table E after a share of the steps, and what training wrote, E − E0: median (least to greatest) "
-        f"over {count(len(runs), 'run')} of all schemes."
+        f"The token table E after a share of the steps, median (least to greatest) over {count(len(runs), 'run')} of "
+        "all schemes; cosines and |r| are of what training wrote, E − E0."
     )
     yield Table(caption, ["quantity", *(f"at {percent} %" for percent in percents)], rows)
     yield from _digits(results)

@@ -156,8 +156,7 @@ def norms(findings: Norms) -> Iterator[Part]:
     yield f"The median norm is {number(each['50'])}; 90\u00a0% are between {ends}."
     yield _histogram(findings.histogram, each["50"])
     rows = [[name, number(norm)] for name, norm in each.items()]
-    bars = [norm / (max(each.values()) or 1.0) for norm in each.values()]
-    yield Table("Percentiles of the norms", ("percentile", "norm"), rows, (1,), bars=bars)
+    yield Table("Percentiles of the norms", ("percentile", "norm"), rows, (0, 1))
     for name, groups in (("token type", findings.by_type), ("script", findings.by_script)):
         if isinstance(groups, Missing):
             yield f"By token type and script: {groups.missing}."

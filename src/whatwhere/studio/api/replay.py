@@ -108,7 +108,7 @@ def frames(session: Session, *, run: str) -> Frames:
 def attention(session: Session, *, run: str) -> Findings:
     """Return the mean attention weight of each head by distance, as measured at the end of a run."""
     found, results = find_run(session.results, run), session.results
-    trace, unit = results.trace(found), results.task.unit
+    trace, unit, written = results.trace(found), results.task.unit, results.task.name == "expressions"
     sections: list[Section] = []
     notes: set[str] = set()
     headline = ""
@@ -118,8 +118,10 @@ def attention(session: Session, *, run: str) -> Findings:
         back = np.arange(first, first + curves.shape[2])
         title = f"{'Beyond it' if sections else 'At the longest trained length'}: {length} {unit}"
         plain = [None] * len(curves) if uniform is None else list(uniform)
+        behind = "; the arguments are at odd distances, the last one at 1" if written and not first else ""
         layers = [
-            _layer(f"Layer {n}, {length} {unit}", back, *each) for n, each in enumerate(zip(curves, plain, strict=True))
+            _layer(f"Layer {n}, {length} {unit}", back, behind, *each)
+            for n, each in enumerate(zip(curves, plain, strict=True))
         ]
         layer, head, at = np.unravel_index(np.argmax(np.nan_to_num(curves)), curves.shape)
         where = f"{count(abs(int(back[at])), 'token')} {'back' if back[at] >= 0 else 'ahead'}"
@@ -137,7 +139,7 @@ def attention(session: Session, *, run: str) -> Findings:
     return Findings(headline, sections)
 
 
-def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray | None) -> Chart:
+def _layer(title: str, back: np.ndarray, behind: str, heads: np.ndarray, uniform: np.ndarray | None) -> Chart:
     """Return the curves of the heads of a layer, and that of uniform attention."""
     curves = [Series(f"head {n}", values.tolist(), n) for n, values in enumerate(heads.astype(np.float64))]
     curves += [] if uniform is None else [Series("uniform", uniform.astype(np.float64).tolist(), reference=True)]
@@ -155,7 +157,7 @@ def _layer(title: str, back: np.ndarray, heads: np.ndarray, uniform: np.ndarray 
         back.astype(np.float64).tolist(),
         curves[: len(heads)] if picture else curves,
         columns(f"{title}: mean weight by tokens back", {"tokens back": back[powers], **shown}),
-        note="Only the query of the token whose answer is read is recorded, so each distance has one weight."
+        note=f"Only the query of the token whose answer is read is recorded: one weight at each distance{behind}."
         if one
         else "Averaged over all queries with a key at that distance.",
         method="weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the "

@@ -210,8 +210,14 @@ function CurvesFigure({ chart, alone, shared }: { chart: Chart; alone: boolean; 
 
 function PictureFigure({ chart: { series, ...chart } }: { chart: Chart }) {
   const values = Float32Array.from(series.flatMap((row) => row.values.map((value) => value ?? Number.NaN)));
+  // Few rows of many cells, such as heads by distance, are columns of the table.
+  const few = series.length < Math.min(FEW, chart.x.length);
+  const column = ({ name, values }: Series): Column<number> => ({ title: name, decimals: 4, value: (n) => values[n] });
+  const at: Column<number> = { title: chart.x_label, numeric: true, value: (n) => chart.x[n] };
+  const turned = few ? { rows: upTo(chart.x.length), columns: [at, ...series.map(column)] } : {};
   return (
     <HeatFigure
+      {...turned}
       title={chart.title}
       cells={{ values, shape: [series.length, values.length / series.length] }}
       xLabel={chart.x_label}

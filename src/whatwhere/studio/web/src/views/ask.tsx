@@ -354,21 +354,18 @@ function AtTheAnswer({ at, digits, heads, tokens }: Pick<Answer, "at"> & AtProps
     const most = own.indexOf(Math.max(...own));
     const of = slots.map((slot) => own[slot]!);
     const [all, least] = [of.reduce((sum, weight) => sum + weight, 0), Math.min(...of)];
-    return { layer, head, most, weight: own[most], all, least, equal: 1 / tokens.length };
+    return { layer, head, most, weight: own[most], all, least };
   });
-  const number = (title: string, key: "weight" | "all" | "least" | "equal") => ({
+  const number = (title: string, key: "weight" | "all" | "least") => ({
     title,
     decimals: 3,
     value: (row: (typeof rows)[number]) => row[key],
   });
-  const ofDigits = [
-    number("to all digits", "all"),
-    number("to the digit that gets least", "least"),
-    number("an equal share", "equal"),
-  ];
+  const ofDigits = [number("to all digits", "all"), number("to the digit that gets least", "least")];
+  const share = `an equal share of ${tokens.length} tokens is ${(1 / tokens.length).toFixed(3)}`;
   return (
     <Table
-      caption={`What ${quoted(tokens[at]!, at)} attends to: the model answers at its output`}
+      caption={`What ${quoted(tokens[at]!, at)} attends to: the model answers at its output; ${share}`}
       rows={rows}
       columns={[
         { title: "layer", numeric: true, value: ({ layer }) => layer },

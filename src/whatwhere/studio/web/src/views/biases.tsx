@@ -1,5 +1,6 @@
 /** Biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
 
+import { SERIES } from "../colors";
 import { useQuery, useView } from "../hooks";
 import { upTo, whole } from "../numbers";
 import { Bars, barsSvg } from "../parts/bars";
@@ -219,13 +220,14 @@ function Ranges({ bias }: Props) {
   const { ranges, ranges_later: later, examined } = bias;
   const curves = `curves = np.stack([*ww.analysis.by_distance(ww.Where(score=scheme), ${examined}).curves.values()])`;
   const text = (distance: number) => (distance < 0 ? `beyond ${whole(examined)}` : whole(distance));
+  const shown = headsShown(bias);
   const bars = upTo(bias.heads).map((head) => {
     const range = ranges.distance.values[head]!;
     return {
       name: `head ${head}`,
       share: range < 0 ? 1 : Math.log(range + 1) / Math.log(examined + 1),
       text: text(range),
-      color: head === bias.head ? "c1" : "c2",
+      color: shown.includes(head) ? `c${shown.indexOf(head) % SERIES}` : "muted", // that of its curve
       choose: () => change({ head }),
       chosen: head === bias.head,
     };
