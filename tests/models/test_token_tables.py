@@ -67,6 +67,8 @@ def test_per_layer_tables_of_gemma(kind: str, tmp_path: Path) -> None:
         rows = inner.get_per_layer_inputs(ids) if kind == "gemma3n" else inner.get_per_layer_inputs(ids, x)
         wanted = inner.project_per_layer_inputs(x, rows)
         torch.testing.assert_close(table(ids, x), wanted, rtol=0, atol=1e-6)
+        torch.testing.assert_close(table(None, x), inner.project_per_layer_inputs(x), rtol=0, atol=1e-6)
+        assert float(wanted.abs().max()) > 1  # a thousand times the tolerance, at least
     if kind == "gemma4":
         with pytest.raises(ww.errors.TokenError):
             table.lookup(IDS)
@@ -119,6 +121,8 @@ def test_tables_of_neomme(tmp_path: Path) -> None:
         torch.testing.assert_close(factors(IDS), model.model.embed_tokens(IDS), rtol=0, atol=1e-6)
         theirs = model.model.value_embeddings(IDS).view(2, 5, 2, 16).transpose(1, 2)
         assert torch.equal(values(IDS), theirs)
+        hidden = model.model(IDS).last_hidden_state
+        torch.testing.assert_close(factors.readout(hidden), model(IDS).logits, rtol=0, atol=1e-5)
     with pytest.raises(ww.errors.SettingError, match=r"2 such tables: model"):
         ww.load_token_table(checkpoint)
 
@@ -147,6 +151,11 @@ def test_hashed_ngrams_of_qwen4_exp(stored: str, tmp_path: Path) -> None:
     ids[torch.rand(3, 40) < 0.2] = 7
     with torch.no_grad():
         assert torch.equal(table(ids), theirs(ids, None))
+        # The same, with the end of text in segments instead.
+        segment = torch.cat([torch.zeros(3, 1, dtype=torch.long), (ids == 7).long().cumsum(-1)[:, :-1]], dim=-1)
+        table.border_id, counted = None, ww.positions(40)
+        by_segment = ww.Positions(counted.index.expand(-1, 3, -1), counted.order.expand(3, -1), segment, False, 40)
+        assert torch.equal(table(ids, by_segment), theirs(ids, None))
 
 
 def test_byte_hashes_of_blt(tmp_path: Path) -> None:
