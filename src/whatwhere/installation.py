@@ -228,7 +228,16 @@ def sections(found: Installation) -> list[Section]:
     packages = Table(
         "",
         ["package", "here", "needed", "by", "to install it"],
-        [_package_row(package) for package in found.packages],
+        [
+            [
+                each.name,
+                each.installed or "not installed",
+                each.needed,
+                each.used_for,
+                "" if each.serves else each.command,
+            ]
+            for each in found.packages
+        ],
         shorten="never",
     )
     first = [Section("mend", "To mend", mend)] if mend else []
@@ -241,8 +250,3 @@ def _kernel_rows(found: Kernels | None) -> list[list[str]]:
     cpu = f"compiled, {found.cpu}" if found.cpu else "none: PyTorch's own operations"
     gpu = f"{listed(found.gpu)}, {'by Triton' if found.triton else 'no Triton'}" if found.gpu else "no GPU"
     return [["kernels of the CPU", cpu], ["kernels of the GPU", gpu]]
-
-
-def _package_row(package: Package) -> list[str]:
-    command = "" if package.serves else package.command
-    return [package.name, package.installed or "not installed", package.needed, package.used_for, command]

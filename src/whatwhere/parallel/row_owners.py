@@ -72,11 +72,7 @@ class RowOwners(TokenEmbedding):
         return scaled(got[torch.argsort(by_owner)[slots]].view(*ids.shape, self.embedding_dim), self.factor)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Raise SettingError, because logits need all rows on every process, at every step.
-
-        Raises:
-            SettingError: If it is called.
-        """
+        """Raise SettingError, because logits need all rows on every process, at every step."""
         self._project(hidden)
 
     def _project(self, hidden: Tensor, ids: Tensor | None = None) -> NoReturn:

@@ -60,23 +60,13 @@ def resize_checkpoint(
     align: "Align" = "ends",
     force: bool = False,
 ) -> Report:
-    """Write a checkpoint with another number of tokens, or of learned positions.
+    """Write a checkpoint with another number of tokens, or of learned positions, which are interpolated.
 
     The token table, its copies, an untied output projection and biases of logits are changed together, and so are
-    config.json and tokenizer.json. All other tensors are copied byte for byte.
-
-    Args:
-        path: a folder, or one file of safetensors, which then has no tokenizer.
-        out: the output, of the same kind; it must not exist.
-        add_tokens: texts that become tokens; their rows are at the ids of the tokenizer, even if a padded vocabulary
-            had such rows already.
-        multiple_of: round the number of rows up, which makes products with the table faster.
-        positions: number of learned positions, which are interpolated; rows before position 0 are kept.
-        rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
-            of the rows of the tokens that the text was split into before. None is `noise` for tokens, so that
-            they differ and have norms as the others do, and `mean` for padding, which is not a token's.
-        rule, align: of the interpolation, see `whatwhere.where.input.learned`.
-        force: replace an existing output.
+    config.json and tokenizer.json. All other tensors are copied byte for byte. Rows of added tokens are at the ids of
+    the tokenizer, even if a padded vocabulary had such rows. Of `rows`, None is `noise` for tokens, so that they differ
+    and have norms as the others do, and `mean` for padding; `subtokens` is the mean of the rows of the tokens that the
+    text was split into before.
     """
     copy = ChangedCopy(path, out, force)
     words = copy.checkpoint.words or ()
@@ -279,11 +269,7 @@ def extend_checkpoint(
     The scaling is written as `rope_parameters` and as `rope_scaling`, of transformers 5 and 4, with the factor of the
     new and the trained length. Read again, the configuration must differ in nothing else. A tiny random model of each
     configuration is probed, if transformers is installed. What the weights do at that length is not measured.
-
-    Args:
-        path: a folder with config.json.
-        to: the new length, in tokens.
-        scaling: one of SCALINGS; that of the model if it is scaled already, whose other settings are kept.
+    Of a model that is scaled already `scaling` is the same one, and its other settings are kept.
     """
     require_choice("extend", "scaling", scaling, tuple(SCALINGS))
     copy = ChangedCopy(path, out, force)

@@ -178,11 +178,6 @@ class ModelType(Row, frozen=True):
         return {**self.names, **self.parts.get(part or "", {})}
 
     @property
-    def names_of_parts(self) -> set[str]:
-        """The keys of sizes in which its parts differ."""
-        return {key for names in self.parts.values() for keys in names.values() for key in keys}
-
-    @property
     def has_attention(self) -> bool:
         """Whether layers have attention, and so heads."""
         return any("num_heads" in names for names in (self.names, *self.parts.values()))

@@ -128,7 +128,8 @@ def read_configuration(config: Config, part: str | None, like: str | None, way_o
     )
     fixed = {key: (value,) for key, value in kind.fixed.items()}
     repeated = {**_agreeing_values(model, keys, None if kind.windows is None else kind.windows.key), **fixed}
-    accepted = (*kind.unread, *DATA.outer_unread.get(outer_type, ()), *kind.names_of_parts)
+    of_parts = {key for names in kind.parts.values() for own in names.values() for key in own}
+    accepted = (*kind.unread, *DATA.outer_unread.get(outer_type, ()), *of_parts)
     keys.finish(accepted, repeated)
     if like is not None and like != name:
         keys.finish_like(like, ROPE if rotated else (), (*accepted, *repeated))  # those that contradict were refused
