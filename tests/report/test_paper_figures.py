@@ -95,8 +95,12 @@ def test_differences_from_one_scheme_are_those_of_the_tables(tmp_path: Path) -> 
         # A scheme without a score at some length has no difference there.
         assert np.isnan(figure.series[1].values[n]) == ("learned" in found.left_out)
     assert sum(bool(each.low) for each in figure.series) >= 3
-    written = write_figures(results, tmp_path / "out", ["svg"], against="none")
-    assert written.files[-1] == "differences.svg"
+    assert write_figures(results, tmp_path / "out", ["svg"], against="none").files[-1] == "differences.svg"
+    written = write_figures(results, tmp_path / "out", ["pdf"], against="none")
+    included = (tmp_path / "out" / "figures.tex").read_text()
+    assert written.files == (*(f"{name}.pdf" for name in re.findall(r"{fig:(.*)}", included)), "figures.tex")
+    assert included.count("\\caption{") == len(written.files) - 1
+    assert "\\caption{Paired differences from none. Means over the seeds" in included
 
 
 def test_series_differ_without_their_colors() -> None:
@@ -160,7 +164,7 @@ def test_the_command_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = whatwhere("figures", str(folder), "--format", "svg,png", "--width", "120", "--out", out, "--json")
     files: Any = json.loads(done.out)["files"]
     names = ["scores", *(f"scores-{n}-{group}" for n, group in enumerate(GROUPS, 1)), "shift"]
-    assert files == [f"{name}.{format}" for name in names for format in ("svg", "png")]
+    assert files == [*(f"{name}.{format}" for name in names for format in ("svg", "png")), "figures.tex"]
     assert 'width="340.1' in (tmp_path / "out/scores.svg").read_text(encoding="utf-8")
     results = read_results(folder)
     with pytest.raises(SettingError, match=r"width=500 mm, but needs 60 to 400"):

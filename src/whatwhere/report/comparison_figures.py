@@ -86,7 +86,7 @@ def differences_figure(results: Scored, against: str, schemes: Sequence[str] | N
         return None
     return Chart(
         "lines",
-        f"Better than {name_text(against)} by",
+        f"Paired differences from {name_text(against)}",
         unit_of(results),
         f"gain over {name_text(against)}, {gain_unit(results)}",
         [*map(float, lengths)],

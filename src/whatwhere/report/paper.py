@@ -22,7 +22,7 @@ from whatwhere.report.comparison_figures import differences_figure, figures, hel
 from whatwhere.report.comparison_sentences import choices_table, differences_table, methods_sentence, setup_sentence
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
 from whatwhere.report.figures import to_file
-from whatwhere.report.section import Table
+from whatwhere.report.section import Chart, Table
 
 TABLE_FORMATS = ("csv", "markdown", "latex")
 
@@ -114,9 +114,10 @@ def write_figures(
     drawn += held_out_figure(results) if isinstance(results, Comparison) else ()
     if (reference := against or results.against) and (change := differences_figure(results, reference, schemes)):
         drawn.append(change)
-    return _write_files(
-        folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
-    )
+    files = {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
+    if {"pdf", "png"} & {*formats}:
+        files["figures.tex"] = "\n".join(map(_latex_figure, drawn)).encode("utf-8")
+    return _write_files(folder, files)
 
 
 def _drawn(results: Scored, scheme: str) -> str:
@@ -217,6 +218,15 @@ def latex(table: Table, label: str) -> str:
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_figure(figure: Chart) -> str:
+    note = figure.note or "Medians over the seeds, with bands from the least to the greatest."
+    caption = latex_text(f"{figure.title}. {note}")
+    return (
+        f"% \\usepackage{{graphicx}}\n\\begin{{figure}}\n  \\centering\n  \\includegraphics{{{figure.name}}}\n"
+        f"  \\caption{{{caption}}}\n  \\label{{fig:{figure.name}}}\n\\end{{figure}}\n"
+    )
 
 
 def latex_text(text: str) -> str:
