@@ -222,10 +222,13 @@ def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real
     assert [row["token"] for row in rows] == right.words
     for n, row in enumerate(rows):
         np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right.vectors[n], rtol=1e-7)
+    weights = np.exp(np.where(np.tri(len(right.ids)) > 0, right.scores, -np.inf))
+    weights /= weights.sum(1, keepdims=True)
     for row in csv_rows(result["scores"]):
         query, key = int(row["query"].split()[0]), int(row["key"].split()[0])
         assert float(row["score"]) == pytest.approx(right.scores[query, key], rel=1e-6)
         assert float(row["bias"]) == pytest.approx(right.bias[query, key], rel=1e-6)
+        assert float(row["weight"]) == pytest.approx(weights[query, key], rel=1e-4)
     (angle,) = (text for text in result["turned"][4:6] if text.endswith(" rad"))
     assert float(angle.split()[0]) == pytest.approx(2 * right.pairs.frequencies[3], rel=1e-3)
     assert result["refused"] == "Type a text above."

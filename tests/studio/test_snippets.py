@@ -88,12 +88,12 @@ def check_pipeline(look: Callable[..., dict[str, Any]], session: Session, settin
         snippets = values[views[step]]
         assert (right is None) == (not snippets)
         if right is not None:
-            # Of a run there are two figures of queries and keys.
-            same(
-                snippets[-2 if step == "rotation" and steps.layer else -1],
-                np.where(np.isfinite(right), right, -np.inf),
-                rtol=1e-5,
-            )
+            # Of a run there are two figures of queries and keys; the weights follow the scores.
+            last = -2 if step == "score" or (step == "rotation" and steps.layer) else -1
+            masked = np.where(np.isfinite(right), right, -np.inf)
+            same(snippets[last], masked, rtol=1e-5)
+            if step == "score":
+                same(snippets[-1], np.exp(masked) / np.exp(masked).sum(-1, keepdims=True), rtol=1e-5)
     if steps.bias is not None:
         same(values[views["bias"]][0], np.where(np.isfinite(steps.bias), steps.bias, -np.inf))
 

@@ -153,6 +153,7 @@ function Ways({ step, walk, go }: { step: StepId; walk: TextWalkthrough | null; 
               type="button"
               aria-current={id === step ? "step" : undefined}
               class={idle(id) ? "idle" : undefined}
+              title={idle(id) ? "nothing happens here with this scheme" : undefined}
               onClick={() => go(id)}
             >
               {n + 1} {title}

@@ -47,7 +47,9 @@ export function RotationStep({ walk, at }: StepProps) {
 function scoreCode(walk: TextWalkthrough, part: string): string {
   const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
   const [lines, projected] = walk.layer ? [`${walk.layer}\n`, ", projections=projections"] : ["", ""];
-  return `${sumCode(walk)}\n${lines}ww.analysis.attention_scores(x, where, ${sizes}${projected}).${part}[${walk.head}]`;
+  const scores = `ww.analysis.attention_scores(x, where, ${sizes}${projected})`;
+  const after = part === "weights" ? `scores[${walk.head}].softmax(-1)` : `${part}[${walk.head}]`;
+  return `${sumCode(walk)}\n${lines}${scores}.${after}`;
 }
 
 interface Dial {
@@ -145,52 +147,79 @@ export function BiasStep({ walk, at, other }: StepProps) {
 }
 
 export function ScoreStep({ walk }: StepProps) {
+  const masked = walk.causal ? "; later keys are masked (−∞)" : "";
+  const whose = walk.layer
+    ? "q and k are those of layer 0 of this run, by its norm, W_Q and W_K."
+    : "q = k = x: the scores show what positions do, not what a layer has learned.";
+  const how = `⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. ${whose}`;
   return (
-    <Matrix
-      walk={walk}
-      part="scores"
-      title="The score of each query and key"
-      note={`Head ${walk.head}, before the softmax${walk.causal ? "; later keys are masked (−∞)" : ""}.`}
-      how={
-        `⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. ` +
-        (walk.layer
-          ? "q and k are those of layer 0 of this run, by its norm, W_Q and W_K."
-          : "q = k = x: the scores show what positions do, not what a layer has learned.")
-      }
-    />
+    <div class="two even">
+      <Matrix
+        walk={walk}
+        part="scores"
+        title="The score of each query and key"
+        note={`Head ${walk.head}, before the softmax${masked}.`}
+        how={how}
+      />
+      <Matrix
+        walk={walk}
+        part="weights"
+        title="The weight of each key"
+        note={`Head ${walk.head}, after the softmax: each row sums to 1.`}
+        how={`exp(score) / the sum of exp(score) over the row. ${how}`}
+      />
+    </div>
   );
 }
+
+/** Return the softmax of each row of scores; masked keys have none. */
+function softmax(scores: Float32Array, count: number): Float32Array {
+  return scores.map((score, n) => {
+    const from = n - (n % count);
+    const row = scores.subarray(from, from + count);
+    const most = Math.max(...row);
+    if (score === Number.NEGATIVE_INFINITY) return Number.NaN;
+    return Math.exp(score - most) / row.reduce((sum, each) => sum + Math.exp(each - most), 0);
+  });
+}
+
+type Part = "bias" | "scores" | "weights";
+
+const LABELS: Record<Part, string> = { bias: "bias", scores: "score", weights: "weight" };
 
 interface MatrixProps {
   walk: TextWalkthrough;
   title: string;
-  part: "bias" | "scores";
+  part: Part;
   note: string;
   how: string;
 }
 
 function Matrix({ walk, part, ...figure }: MatrixProps) {
-  const { values, shape } = walk[part]!;
+  const { values, shape } = walk[part === "weights" ? "scores" : part]!;
   const count = shape[0]!;
   const names = shownTokens(walk);
   const masked = (n: number) => walk.causal && n % count > Math.floor(n / count);
+  const kept = Float32Array.from(values, (value, n) => (masked(n) ? Number.NEGATIVE_INFINITY : value));
   const number = (title: string, of: Tensor | null) =>
     of ? [{ title, numeric: true, value: (n: number) => of.values[n] }] : [];
   return (
     <HeatFigure
       {...figure}
-      cells={{ values: Float32Array.from(values, (value, n) => (masked(n) ? Number.NEGATIVE_INFINITY : value)), shape }}
+      cells={{ values: part === "weights" ? softmax(kept, count) : kept, shape }}
       labels={names}
       xLabel="key"
       yLabel="query"
       square
-      barLabel={part === "bias" ? "bias" : "score"}
+      barLabel={LABELS[part]}
+      map={part === "weights" ? "amount" : "signed"}
       cell={30}
       more={[
         { title: "distance", numeric: true, value: (n) => Math.floor(n / count) - (n % count) },
         ...number("product before", walk.products),
         ...number("product", walk.mapped_products),
-        ...(part === "bias" ? number("score", walk.scores) : number("bias", walk.bias)),
+        ...(part === "bias" ? [] : number("bias", walk.bias)),
+        ...(part === "scores" ? [] : number("score", walk.scores)),
       ]}
       code={scoreCode(walk, part)}
     />
