@@ -15,20 +15,10 @@ from whatwhere.where.frequencies import (
     inverse_frequencies,
     offset_map,
     sinusoid,
-    tensor2tensor_frequencies,
     wavelengths,
 )
 
 few = settings(deadline=None, max_examples=40)
-
-
-@pytest.mark.parametrize("dim", [4, 6, 512])
-def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
-    made = tensor2tensor_frequencies(dim)
-    assert made[0] == 1
-    assert made[-1].item() == pytest.approx(1e-4, rel=1e-15)
-    steps = made[1:] / made[:-1]
-    assert steps.tolist() == pytest.approx([steps[0].item()] * (dim // 2 - 1), rel=1e-12)
 
 
 @few

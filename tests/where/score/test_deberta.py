@@ -7,7 +7,6 @@ import torch
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.where.score.deberta import edges
 
 BOTH, C2P, P2C = ("c2p", "p2c"), ("c2p",), ("p2c",)
 SETTINGS = [(4, None), (9, 6), (4, 4), (20, 8), (512, 256)]  # max_distance, position_buckets
@@ -26,14 +25,6 @@ def test_the_scale_counts_the_terms():
     assert ww.DeBERTa(16, 2, 4).scale == pytest.approx(1 / math.sqrt(3 * 16))
     for terms in (C2P, P2C, "c2p"):
         assert ww.DeBERTa(16, 2, 4, terms=terms).scale == pytest.approx(1 / math.sqrt(2 * 16))
-
-
-def test_shared_rows_are_wider_by_one_factor():
-    """ln is cut into equal pieces: with M = 8, seven pieces from 8 to 1,023."""
-    begins = [math.floor(8 * (1023 / 8) ** (m / 7) + 1e-9) + 1 for m in range(8)]
-    assert edges(16, 1024) == tuple(begins)
-    assert begins[0] == 9
-    assert begins[-1] == 1024
 
 
 def test_an_edge_that_is_a_whole_distance_is_not_missed():

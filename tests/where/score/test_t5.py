@@ -5,31 +5,11 @@ import torch
 
 import whatwhere as ww
 from tests.samples import draw
-from whatwhere import reference
-
-SETTINGS = [
-    (32, 128, False),
-    (32, 128, True),
-    (8, 6, True),
-    (7, 9, False),
-    (2, 3, False),
-    (4, 2, True),
-    (64, 1000, False),
-]
 
 
 def sampled(num_heads: int = 3, seed: int = 0, **settings) -> ww.T5:
     torch.manual_seed(seed)
     return ww.T5(num_heads, std=1.0, **settings)
-
-
-@pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)
-def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirectional):
-    scheme = ww.T5(1, num_buckets, max_distance, bidirectional)
-    distance = torch.arange(-1200, 1201)
-    wanted = [reference.t5_bucket(n, num_buckets, max_distance, bidirectional) for n in distance.tolist()]
-    assert scheme.buckets(distance).tolist() == wanted
-    assert set(wanted) <= set(range(num_buckets))
 
 
 def test_an_edge_that_is_a_whole_distance_is_not_missed():
