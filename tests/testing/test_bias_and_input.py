@@ -226,6 +226,25 @@ def test_the_sinusoid_of_whatwhere_passes(layout):
     assert {finding.outcome for finding in report.findings} == {"passes"}
 
 
+def decays(positions):
+    return np.exp(-positions[:, None] / 2.0 ** np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("fn", "laws", "words"),
+    [
+        (lambda p: torch.from_numpy(decays(p.numpy())).float(), set(), "is not the sinusoid"),
+        (lambda p: torch.from_numpy(decays(p.numpy() + 1)).float(), {"formula"}, "it is 1 ahead"),
+        (lambda p: 3 * torch.from_numpy(decays(p.numpy())).float(), {"formula"}, "it is 3 times"),
+    ],
+)
+def test_an_encoding_of_ones_own_is_compared_with_its_formula(fn, laws, words):
+    report = check_input_encoding(fn, 5, expected=decays)
+    assert failed(report) == laws
+    assert words in notes(report)
+    assert {report[law].outcome for law in ("layout", "bounded", "inner product")} == {"does not apply"}
+
+
 def test_laws_that_cannot_be_measured_repeat_the_reason_of_the_formula() -> None:
     def refusing(positions: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError("short texts alone")

@@ -33,6 +33,8 @@ check_bias(lambda q, k: -(q[:, None] - k).abs()[None].float(), 1, expected=lambd
 check_input_encoding(nothing, 7) -> ShapeError: dim=7
 check_input_encoding(nothing, 2, layout="tensor2tensor") -> ShapeError: at least 4
 check_input_encoding(nothing, 8, layout="quarters") -> SettingError: quarters
+check_input_encoding(nothing, 8, theta=5.0, expected=nothing) -> SettingError: which nothing would read
+check_input_encoding(lambda p: p[:, None].float(), 1, expected=lambda p: p) -> ShapeError: needs (tokens, dim)
 check_where(nothing, max_length=5) -> SettingError: at least 64
 check_where(lambda: ww.ALiBi(4)) -> SettingError: not ALiBi
 check_where(ww.Where()) -> SettingError: returns a new Where each time, not Where

@@ -1,16 +1,18 @@
-"""check_input_encoding: check any sinusoidal input encoding, given as a plain function."""
+"""check_input_encoding: check an input encoding, sinusoidal or by a formula of your own, given as a function."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import atan2, exp, floor, log, log2
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from whatwhere import reference
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.testing import harness
 from whatwhere.testing.harness import FAR, NEAR, Encode, Fault, FormulaLaws, Measurement, NotSupported, Trial
 from whatwhere.testing.report import Report
@@ -30,11 +32,12 @@ def check_input_encoding(
     *,
     layout: Layout = "interleaved",
     theta: float = 10_000.0,
+    expected: Callable[[np.ndarray], np.ndarray] | None = None,
     module: nn.Module | None = None,
     max_length: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Report:
-    """Check an implementation of the sinusoidal encoding against the formula in float64, and by the laws.
+    """Check an input encoding against a formula in float64, that of the sinusoid or your own, and by the laws.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
         half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
@@ -46,9 +49,11 @@ def check_input_encoding(
 
     Args:
         fn: positions -> vectors; positions are int64 (tokens), vectors (tokens, dim).
-        dim: features, even.
+        dim: features; of a sinusoid an even number.
         layout: which of the three is expected.
         theta: above 0.
+        expected: a formula of your own in place of the sinusoid: positions -> vectors, of NumPy arrays, in float64.
+            What sinusoids alone keep (their layout, numbers within -1..1, inner products by distance) is not checked.
         module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
         max_length: how many positions fn supports, at least 64; None checks up to position 1,000,000.
         device: of the inputs of fn.
@@ -57,8 +62,8 @@ def check_input_encoding(
         A report with one finding for each law.
 
     Raises:
-        ShapeError: If dim is odd, or too small for the layout.
-        SettingError: If a setting is out of its range, or max_length below 64.
+        ShapeError: If dim is odd, or too small for the layout; or `expected` returns a wrong shape.
+        SettingError: If a setting is out of its range, max_length below 64, or layout or theta beside `expected`.
 
     Examples:
         >>> from whatwhere import Sinusoidal
@@ -67,26 +72,47 @@ def check_input_encoding(
         True
     """
     require_whole("check_input_encoding", dim=dim)
-    require_even("check_input_encoding", "a sine and a cosine share one frequency", dim=dim)
-    require_choice("check_input_encoding", "layout", layout, LAYOUTS)
-    require_positive("check_input_encoding", theta=theta)
-    layout_frequencies(dim, theta, layout)  # tensor2tensor needs two pairs
-    last = harness.last_position("check_input_encoding", max_length)
-    laws = _Laws(fn, _Sinusoid(dim, layout, theta), last, torch.device(device))
     settings: dict[str, object] = {"dim": dim, "layout": layout, "theta": theta}
+    if expected is None:
+        require_even("check_input_encoding", "a sine and a cosine share one frequency", dim=dim)
+        require_choice("check_input_encoding", "layout", layout, LAYOUTS)
+        require_positive("check_input_encoding", theta=theta)
+        layout_frequencies(dim, theta, layout)  # tensor2tensor needs two pairs
+    elif (layout, theta) != ("interleaved", 10_000.0):
+        raise SettingError(
+            "check_input_encoding got expected=, a whole formula, and layout or theta beside it, which nothing would "
+            "read.\nPass the formula alone."
+        )
+    else:
+        settings = {"dim": dim, "expected": "function"}
+    last = harness.last_position("check_input_encoding", max_length)
+    laws = _Laws(fn, _Formula(dim, layout, theta, expected), last, torch.device(device))
     return Report("check_input_encoding", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
 @dataclass(frozen=True)
-class _Sinusoid:
-    """The settings of the expected encoding, computed by the NumPy reference."""
+class _Formula:
+    """The settings of the expected sinusoid, computed by the NumPy reference, or a function of its own."""
 
     dim: int
     layout: Layout
     theta: float
+    own: Callable[[np.ndarray], np.ndarray] | None
 
     def at(self, positions: Int64[Tensor, " tokens"]) -> Float64[Tensor, "tokens dim"]:
-        return torch.from_numpy(reference.sinusoid(positions.numpy(), self.dim, self.theta, self.layout))
+        if self.own is None:
+            return torch.from_numpy(reference.sinusoid(positions.numpy(), self.dim, self.theta, self.layout))
+        vectors = torch.as_tensor(np.asarray(self.own(positions.numpy()), np.float64))
+        if vectors.shape == (len(positions), self.dim):
+            return vectors
+        raise ShapeError(
+            f"check_input_encoding got an `expected` that returns the shape {tuple(vectors.shape)}, but needs (tokens, "
+            f"dim), here {(len(positions), self.dim)}."
+        )
+
+    def require_sinusoid(self) -> None:
+        if self.own is not None:
+            raise NotSupported("the formula that is expected is not the sinusoid")
 
     def second_angle(self, row: Float[Tensor, " dim"]) -> float:
         """Return the angle of the second pair in the vector of position 1."""
@@ -97,7 +123,7 @@ class _Sinusoid:
 @dataclass(frozen=True, eq=False)
 class _Laws(FormulaLaws):
     fn: Encode
-    formula: _Sinusoid
+    formula: _Formula
     last: int
     device: torch.device
 
@@ -126,11 +152,14 @@ class _Laws(FormulaLaws):
         return vectors
 
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
-        result = self.call(positions)
-        errors = (result.double() - self.formula.at(positions)).abs().amax(-1)
+        result, right = self.call(positions), self.formula.at(positions)
+        errors = (result.double() - right).abs().amax(-1) / right.abs().amax(-1).clamp(
+            min=1
+        )  # of large numbers relative
         return Measurement(errors, positions, tolerance, partial(_explain, self.formula, positions, result))
 
     def layout(self) -> None:
+        self.formula.require_sinusoid()
         _check_layout(self.formula, self.call(torch.arange(2))[0])
 
     def shape(self) -> None:
@@ -143,6 +172,7 @@ class _Laws(FormulaLaws):
         harness.require(same, "it modifies the positions that it is called with")
 
     def bounded(self) -> Measurement:
+        self.formula.require_sinusoid()
         near, far = torch.arange(NEAR + 1), harness.contiguous(harness.LAST_POSITION, 12, self.last)
         vectors = torch.cat([self.call(near), self.call(far)]).double()
         return Measurement((vectors.abs().amax(-1) - 1).clamp(min=0), torch.cat([near, far]), harness.UNIT)
@@ -154,6 +184,7 @@ class _Laws(FormulaLaws):
 
     def products(self) -> Measurement:
         """<PE(p), PE(p + 17)> is a sum of cosines of the distance: PE(p + 17) is PE(p) rotated by the same angles."""
+        self.formula.require_sinusoid()
         starts, rows = [0, 1, 7, 30], self.call(torch.arange(48))
         errors = harness.inner_product_error(lambda positions: rows[positions], 17, starts)
         return Measurement(errors, torch.tensor(starts), 2 * self.formula.dim * harness.float32_tolerance(47))
@@ -185,7 +216,7 @@ class _Laws(FormulaLaws):
         return harness.converted("rounds no angle", _COARSE, module, whole, fewer, compare)
 
 
-def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> None:
+def _check_layout(formula: _Formula, row: Float[Tensor, " dim"]) -> None:
     """Raise Fault unless the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1."""
     if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= harness.ROTATION:
         return
@@ -200,29 +231,34 @@ def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> None:
     raise NotSupported("position 0 has other numbers than zeros and ones, so it does not show the layout")
 
 
-def _explain(formula: _Sinusoid, positions: Int64[Tensor, " tokens"], result: Float[Tensor, "tokens dim"]) -> str:
+def _explain(formula: _Formula, positions: Int64[Tensor, " tokens"], result: Float[Tensor, "tokens dim"]) -> str:
     tolerance = harness.float32_tolerance(int(positions.amax()))
     known = harness.explained(result, _mistakes(formula, positions, result), tolerance)
-    return known or _explain_theta(formula, positions, result)
+    return known or ("" if formula.own else _explain_theta(formula, positions, result))
 
 
-def _mistakes(formula: _Sinusoid, positions: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _mistakes(formula: _Formula, positions: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
+    if formula.own is None:
+        yield from _mistakes_of_sinusoids(formula, positions)
+    yield "positions in bfloat16 explain it", formula.at(positions.bfloat16().long())
+    for ahead in (1, 2):
+        yield f"it is {ahead} ahead: its first position is {ahead}", formula.at(positions + ahead)
+    factor = float(result.double()[0].norm() / formula.at(positions)[0].norm())
+    yield f"it is {factor:.4g} times the formula", factor * formula.at(positions)
+
+
+def _mistakes_of_sinusoids(formula: _Formula, positions: Tensor) -> Iterator[tuple[str, Tensor]]:
     step = 2.0 ** (floor(log2(max(int(positions.amax()), 1))) - 23)
     yield f"angles in float32 explain it: their spacing here is {step:.2g} radians", formula.at(positions)
     for layout in LAYOUTS:
         if layout != formula.layout and (layout != "tensor2tensor" or formula.dim >= 4):
             yield f"this is the {layout} layout", replace(formula, layout=layout).at(positions)
-    yield "positions in bfloat16 explain it", formula.at(positions.bfloat16().long())
-    for ahead in (1, 2):
-        yield f"it is {ahead} ahead: its first position is {ahead}", formula.at(positions + ahead)
     pairs = (-1, 2) if formula.layout == "interleaved" else (2, -1)
     swapped = formula.at(positions).unflatten(-1, pairs).flip(-1 if formula.layout == "interleaved" else -2)
     yield "its cosines come first", swapped.flatten(-2)
-    factor = float(result.double()[0].norm() / formula.at(positions)[0].norm())
-    yield f"it is {factor:.4g} times the formula", factor * formula.at(positions)
 
 
-def _explain_theta(formula: _Sinusoid, positions: Tensor, result: Tensor) -> str:
+def _explain_theta(formula: _Formula, positions: Tensor, result: Tensor) -> str:
     """Return theta by the vector of position 1, where it explains the result."""
     at = (positions == 1).nonzero().flatten()
     pairs = formula.dim // 2 - (formula.layout == "tensor2tensor")
