@@ -35,6 +35,18 @@ TRIED: dict[str, tuple[Callable[..., Any], str]] = {
     "positions": (lambda **named: ww.InputLayer(9, 8, **named), r"layer\(ids, positions\)"),
     "weight": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), "reduction='none'"),
     "shift": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), r"hidden\[:, :-1\], ids\[:, 1:\]"),
+    "class_weights": (lambda **named: ww.linear_cross_entropy(q, q[0, 0], IDS, **named), "reduction='none'"),
+    "size_average": (lambda **named: ww.linear_cross_entropy(q, q[0, 0], IDS, **named), "Pass reduction="),
+    "logit_softcapping": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), "Pass softcap="),
+    "original_max_position_embeddings": (
+        lambda **named: ww.scaling.YaRN(factor=2.0, **named),
+        "Pass original_length=",
+    ),
+    "rope_scaling": (lambda **named: ww.Rotary(8, **named), r"Pass scaling=.*from_huggingface\(config\)"),
+    "is_neox_style": (lambda **named: ww.Rotary(8, **named), "is_neox_style=False, else False"),
+    "rotary_pct": (lambda **named: ww.Rotary(8, **named), "rotary_dim"),
+    "rope": (lambda **named: ww.Where(**named), r"Where\(Rotary"),
+    "max_cache_len": (lambda **named: WHERE.cache(**named), "Pass capacity="),
     "labels": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, **named), "Pass targets="),
 }
 
@@ -53,6 +65,14 @@ def test_arguments(name: str) -> None:
         call(**{name: 1})
     with pytest.raises(TypeError, match="unexpected keyword"):
         call(misspelled=1)
+
+
+def test_the_weight_of_classes_is_not_that_of_the_table() -> None:
+    with pytest.raises(
+        SettingError, match=r"linear_cross_entropy has no other argument 'weight'(.|\n)*reduction='none'"
+    ):
+        ww.linear_cross_entropy(q, q[0, 0], IDS, weight=q)  # type: ignore[misc]
+    assert ww.linear_cross_entropy(q, weight=torch.ones(2, 8), targets=IDS).isfinite()
 
 
 def test_a_scheme_that_takes_any_argument_gets_it() -> None:

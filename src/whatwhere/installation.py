@@ -143,13 +143,8 @@ def _package(name: str, needed: str, used_for: str, command: str, necessary: boo
 def _package_problems(packages: tuple[Package, ...]) -> list[Missing]:
     problems = []
     if not any(package.necessary for package in packages):
-        problems.append(
-            Missing(
-                "whatwhere is imported from a folder and not installed: which packages it needs is unknown.",
-                "pip install whatwhere, or in a checkout: pip install -e .",
-                True,
-            )
-        )
+        what = "whatwhere is imported from a folder and not installed: which packages it needs is unknown."
+        problems.append(Missing(what, "pip install whatwhere, or in a checkout: pip install -e .", True))
     for package in packages:
         if not package.serves and package.necessary:
             state = "is not installed" if package.installed is None else f"is version {package.installed}"
@@ -229,14 +224,8 @@ def sections(found: Installation) -> list[Section]:
         "",
         ["package", "here", "needed", "by", "to install it"],
         [
-            [
-                each.name,
-                each.installed or "not installed",
-                each.needed,
-                each.used_for,
-                "" if each.serves else each.command,
-            ]
-            for each in found.packages
+            [p.name, p.installed or "not installed", p.needed, p.used_for, "" if p.serves else p.command]
+            for p in found.packages
         ],
         shorten="never",
     )

@@ -14,14 +14,17 @@ _IMPORT = re.compile(r"^from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
 _ELSEWHERE = {
     "ww.Rotary(head_dim)": "rope rotaryembedding rotarypositionembedding rotarypositionalembedding"
     " rotarypositionalencoding rotarypositionalembeddings rotarype llamarotaryembedding applyrotaryposemb"
-    " applyrotaryemb",
+    " applyrotaryemb applyrope rotatehalf",
+    "ww.AxialRotary": "axialrope rope2d rotary2d",
     "ww.MultimodalRotary": "mrope multimodalrope mropeembedding",
     "ww.scaling, as in ww.Rotary(64, scaling=ww.scaling.YaRN(factor=4.0, original_length=4096))": "yarn ntk dynamicntk"
     " linear linearscaling llama3 longrope proportional ropescaling positioninterpolation",
     "ww.Sinusoidal(dim)": "sinusoid sinusoidalpositionalencoding sinusoidalpositionalembedding"
-    " sinusoidalpositionembedding sinusoidalencoding sinusoidalembedding positionalencoding sincos",
+    " scaledsinusoidalembedding sinusoidalpositionembedding sinusoidalencoding sinusoidalembedding positionalencoding"
+    " sincos",
     "ww.Learned(dim, max_length)": "learnedpositionalembedding learnedpositionalencoding learnedpositionembedding"
-    " positionalembedding positionembedding positionembeddings absolutepositionembedding absolute",
+    " positionalembedding positionembedding positionembeddings absolutepositionembedding absolute"
+    " absolutepositionalembedding",
     "ww.T5(num_heads)": "t5bias t5relativepositionbias t5relativebias relativepositionbias relativebias",
     "ww.ALiBi(num_heads)": "alibibias alibipositionalbias attentionwithlinearbiases",
     "ww.Where(..., window=size)": "slidingwindow slidingwindowattention localattention",
@@ -29,7 +32,8 @@ _ELSEWHERE = {
     "ww.TokenEmbedding(num_embeddings, embedding_dim)": "embedding embeddings tokenembeddings wordembedding",
     "here(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
     " scaleddotproductattention",
-    "ww.linear_cross_entropy(hidden, weight, targets)": "crossentropy fusedlinearcrossentropy linearcrossentropyloss",
+    "ww.linear_cross_entropy(hidden, weight, targets)": "crossentropy fusedlinearcrossentropy linearcrossentropyloss"
+    " ligerfusedlinearcrossentropyloss cutcrossentropy",
     "positions.mask() of ww.Positions": "mask causalmask paddingmask attentionmask",
     "where.cache() of a layer, or ww.caches.of(past_key_values, model) of transformers": "cache dynamiccache"
     " staticcache slidingwindowcache keyvaluecache keyvalues",

@@ -174,9 +174,11 @@ class Positions:
         given = list(lengths) if isinstance(lengths, Iterable) else []
         sizes = [n for n in map(as_whole, given) if n is not None and n > 0]
         if not sizes or len(sizes) < len(given) or getattr(lengths, "ndim", 1) != 1:
+            way = "Leave empty documents out, and of cumulative lengths (cu_seqlens) pass the differences, .diff()."
+            if given and None in map(as_whole, given):
+                way = "Of rows that are packed differently, stack position ids: Positions.from_position_ids(ids)."
             raise PositionError(
-                f"Positions.packed got {lengths!r}, but needs at least one document, each of at least one token.\n"
-                "Leave empty documents out."
+                f"Positions.packed got {lengths!r}, but needs at least one document, each of at least one token.\n{way}"
             )
         index, order, segment = packed_coordinates(sizes, device)
         return cls(index, order, segment if len(sizes) > 1 else None, len(sizes) == 1, max(sizes))

@@ -178,6 +178,7 @@ class OutputProjection:
         return self.log_probs(hidden, ids, softcap), ids
 
 
+@answers_names_of_others
 def linear_cross_entropy(
     hidden: Float[Tensor, "*shape dim"],
     weight: Float[Tensor, "vocab_size dim"],
@@ -225,6 +226,7 @@ def linear_cross_entropy(
         True
     """
     require_tensor("the output projection", weight)
+    require_dim(hidden, weight.shape[-1])
     project = partial(Projection, hidden.reshape(-1, hidden.shape[-1]), weight, bias)
     return _loss(project, hidden, targets, ignore_index, reduction, softcap, z_loss, label_smoothing)
 

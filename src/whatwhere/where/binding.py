@@ -168,6 +168,7 @@ class Where(nn.Module):
             "For attention: here = where.at(positions), then here(q, k, v); token vectors: here.input(x)."
         )
 
+    @answers_names_of_others
     def cache(
         self, *, capacity: int = 0, keys_dtype: torch.dtype | None = None, regime_length: int | None = None
     ) -> KVCache:

@@ -13,6 +13,7 @@
 A scaling is an argument: `Rotary(head_dim=64, scaling=YaRN(factor=4.0, original_length=4096))`.
 """
 
+from whatwhere.checks import answers_names_of_others
 from whatwhere.where.scaling.base import Device as Device
 from whatwhere.where.scaling.base import FrequencyCache as FrequencyCache
 from whatwhere.where.scaling.base import Scaling as Scaling
@@ -25,3 +26,6 @@ from whatwhere.where.scaling.rules import Linear as Linear
 from whatwhere.where.scaling.rules import Llama3 as Llama3
 from whatwhere.where.scaling.rules import Proportional as Proportional
 from whatwhere.where.scaling.yarn import YaRN as YaRN
+
+for _rule in Scaling.__subclasses__():  # a dataclass has its __init__ last
+    setattr(_rule, "__init__", answers_names_of_others(vars(_rule)["__init__"]))  # noqa: B010
