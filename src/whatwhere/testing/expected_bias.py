@@ -41,7 +41,7 @@ class Expected:
         self, queries: Int64[Tensor, " queries"], keys: Int64[Tensor, " keys"]
     ) -> Float64[Tensor, "heads queries keys"]:
         """Return the bias of these positions, in float64."""
-        return torch.as_tensor(np.asarray(self.table(queries.numpy(), keys.numpy()), dtype=np.float64))
+        return torch.as_tensor(np.array(self.table(queries.numpy(), keys.numpy()), dtype=np.float64))
 
 
 def find_expected(expected: str | ScoreBias | Table, num_heads: int) -> Expected:

@@ -151,7 +151,7 @@ class _Formula:
     ) -> Float64[Tensor, "batch heads tokens head_dim"]:
         """Return x rotated by the formula, or with other frequencies or another magnitude."""
         if self.own is not None:
-            mapped = torch.as_tensor(np.asarray(self.own(x.detach().double().numpy(), positions.numpy()), np.float64))
+            mapped = torch.as_tensor(np.array(self.own(x.detach().double().numpy(), positions.numpy()), np.float64))
             if mapped.shape == x.shape:
                 return mapped
             raise ShapeError(
