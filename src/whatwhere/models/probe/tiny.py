@@ -63,7 +63,7 @@ def model_to_probe(
         from transformers import AutoConfig, AutoModel
     except ModuleNotFoundError:
         raise MissingExtra(
-            "a probe runs models of transformers, which is not installed: pip install transformers."
+            "a probe runs models of transformers, which is not installed: pip install 'whatwhere[models]'."
         ) from None
     path = _path_of(name_or_path)
     if path is None:
