@@ -136,6 +136,16 @@ def test_schemes_are_the_rows_of_the_catalogue() -> None:
         assert row.length in words
 
 
+def test_schemes_that_are_named_are_printed_with_their_family_and_sources() -> None:
+    rotary = [name for name in ww.catalogue if name == "rotary" or name.startswith("rotary-")]
+    named = json.loads(whatwhere("schemes", "alibi", "rope", "--json").out)
+    assert [row["name"] for row in named] == [*rotary, "alibi"]
+    said = whatwhere("schemes", "t5").out
+    assert "t5-" not in said
+    assert f"t5: {ww.catalogue['t5'].paper}, {ww.catalogue['t5'].url}" in " ".join(said.split())
+    assert "Did you mean rotary" in whatwhere("schemes", "rotery").err
+
+
 def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compare(*words: str) -> Output:
         return whatwhere("compare", *words, *TINY.split(), "--out", tmp_path / "out")

@@ -106,17 +106,23 @@ def encode(
 
 @command(LEARN)
 def schemes(
+    names: Annotated[
+        list[str] | None,
+        Argument(autocompletion=complete_scheme, help="Schemes to print, each with its family. Default: all."),
+    ] = None,
     bibtex: Annotated[bool, Option("--bibtex", help="Print the sources as BibTeX instead; JSON has them.")] = False,
 ) -> Printed:
     """Print the catalogue of positional encodings: name, door, formula and properties of each.
 
     To cite them: whatwhere schemes --bibtex > schemes.bib
 
-    Example: whatwhere schemes --json
+    Example: whatwhere schemes rotary
     """
-    from whatwhere.where.catalogue import catalogue, describe
+    from whatwhere.where.catalogue import canonical_name, catalogue, describe, entry_of
 
-    rows = [describe(row) for row in catalogue.values()]
+    families = [entry_of(canonical_name(name)).name for name in names or ()]
+    entries = [row for name, row in catalogue.items() if any(f"{name}-".startswith(f"{each}-") for each in families)]
+    rows = [describe(row) for row in entries or catalogue.values()]
     if bibtex:
         text = "\n\n".join(dict.fromkeys(row.bibtex for row in rows))
         return Printed(rows, [line or " " for line in text.split("\n")])
@@ -125,7 +131,8 @@ def schemes(
     for row in rows:
         facts = "yes" if row.learned else "no", row.shift_invariance, row.length
         cells.append([row.name, row.door or "none", row.formula, *facts, ", ".join(row.used_by)])
-    return Printed(rows, [Table("", header, cells, shorten="never")])
+    sources = [f"{row.name}: {row.paper}, {row.url}" for row in rows if names]
+    return Printed(rows, [Table("", header, cells, shorten="never"), *sources])
 
 
 def _tokenizer(chosen: str, content: str | None) -> "Tokenizer":

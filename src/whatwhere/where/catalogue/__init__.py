@@ -111,7 +111,7 @@ def scheme(
     own, built = builds or {}, dict[str, Any]()
     for part in names:
         entry, given = _read_part(part, options, of_layer)
-        parts.append((part, _own_entry(entry, own[entry]) if entry in own else _entry(entry), given))
+        parts.append((part, _own_entry(entry, own[entry]) if entry in own else entry_of(entry), given))
     # A map that multiplies queries composes with one that rotates, which is built first.
     for part, found, given in sorted(parts, key=lambda one: one[1].name in COMPOSED):
         composed = {"then": built["query_key"]} if found.name in COMPOSED and "query_key" in built else {}
@@ -234,7 +234,8 @@ def _built(
     return where
 
 
-def _entry(name: str) -> Scheme:
+def entry_of(name: str) -> Scheme:
+    """Return the entry of a name; raise UnknownScheme with the near ones where there is none."""
     if name in catalogue:
         return catalogue[name]
     near = dict.fromkeys(map(canonical_name, get_close_matches(name.lower(), [*catalogue, *ALIASES], n=3)))
