@@ -33,10 +33,13 @@ _CHECK = """
 import sys
 from importlib.util import find_spec
 missing = [name for name in sys.argv[2:] if find_spec(name) is None]
-sys.exit("missing: " + ", ".join(missing)) if missing else None
+sys.exit(
+    "missing: " + ", ".join(missing) +
+    "\\nRun `make gpu-wheels` where there is a network, and bring build/wheels along with the checkout."
+) if missing else None
 import torch
 if sys.argv[1] == "cuda" and not torch.cuda.is_available():
-    sys.exit(f"PyTorch {torch.__version__} sees no GPU here")
+    sys.exit(f"PyTorch {torch.__version__} sees no GPU here; python3 -m benchmarks.gpu --device cpu --quick rehearses")
 print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if sys.argv[1] == 'cuda' else 'on the CPU'}")
 """
 
@@ -66,7 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment = environment_with(unpack(given.wheels, given.folder / "packages"), given.device)
     missing = subprocess.run([sys.executable, "-c", _CHECK, given.device, *needed()], env=environment, cwd=ROOT)
     if missing.returncode:
-        print("Run `make gpu-wheels` where there is a network, and bring build/wheels along with the checkout.")
         return 1
     passed = run_tests(given.tests, results, environment, min(ends, perf_counter() + 60 * TEST_MINUTES))
     command = [sys.executable, "-m", "benchmarks.worth", "--device", given.device, "--folder", str(results)]
@@ -143,6 +145,7 @@ def environment_with(packages: Path, device: str) -> dict[str, str]:
     """Return the environment of tests and benchmark: this checkout, then unpacked packages, then the machine's own."""
     path = [str(ROOT / "src"), str(ROOT), str(packages), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(part for part in path if part), "HF_HUB_OFFLINE": "1"}
+    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the machine's are of other versions of pytest
     return {**os.environ, **own, "WHATWHERE_TEST_DEVICE": device}
 
 
@@ -160,7 +163,7 @@ def run_tests(tests: Sequence[str], folder: Path, environment: Mapping[str, str]
     """
     passed, report, before = True, folder / "tests.txt", folder / f"passed-{digest()}.txt"
     on_gpu = environment["WHATWHERE_TEST_DEVICE"] == "cuda"
-    workers = ["-n", "8"] if on_gpu and find("xdist", environment) else []
+    workers = ["-p", "xdist", "-n", "8"] if on_gpu and find("xdist", environment) else []
     with report.open("w", encoding="utf-8") as file:
         for name, marks in TESTS.items():
             if name == "compiled" and not on_gpu:

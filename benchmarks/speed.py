@@ -129,17 +129,34 @@ def _targets(by_device: Mapping[str, Results]) -> str:
             own = [verdict for verdict in judged.get(device, []) if verdict.target == target]
             cells.append(_worst(own) if target.device == device else "")
         lines.append(_line([target.case, target.candidate, target.words, *cells]))
-    limits = [line for device in DEVICES for line in _limits(device, judged.get(device, []))]
-    return "\n".join([*lines, "", *limits]) + "\n"
+    lines.append("")
+    for device, result in by_device.items():
+        codes = dict.fromkeys(f"{each['code']} of {each['date'][:10]}" for each in result["cases"].values())
+        lines.append(f"{DEVICES[device]}: code {', '.join(codes)}; what has changed since is not in its figures.")
+    lines.append("")
+    for device in DEVICES:
+        lines += [*_limits(device, judged.get(device, [])), *_unmeasured(device, judged.get(device, []))]
+    return "\n".join(lines)
 
 
 def _limits(device: str, judged: Iterable[Verdict]) -> list[str]:
-    """Return what limits each target that was missed on a device."""
-    missed = {verdict.target: None for verdict in judged if verdict.met is False}
-    if not missed:
-        return []
-    lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no limit is known.'}" for one in missed]
-    return [f"What was missed on the {DEVICES[device]}, and what limits it:", "", *lines, ""]
+    """Return what limits the targets that were missed on a device, those of one limit in one line."""
+    limits: dict[str, list[str]] = {}
+    for one in dict.fromkeys(verdict.target for verdict in judged if verdict.met is False):
+        limits.setdefault(one.floor or "no limit is known.", []).append(f"**{one.case}, {one.candidate}, {one.words}**")
+    lines = [f"- {'; '.join(missed)}: {floor}" for floor, missed in limits.items()]
+    return [f"What was missed on the {DEVICES[device]}, and what limits it:", "", *lines, ""] if lines else []
+
+
+def _unmeasured(device: str, judged: Iterable[Verdict]) -> list[str]:
+    """Return the targets of which nothing was measured on a device."""
+    measured = {verdict.target for verdict in judged if verdict.value is not None}
+    words: dict[str, list[str]] = {}
+    for target in TARGETS:
+        if target.device == device and target not in measured:
+            words.setdefault(f"- **{target.case}, {target.candidate}**", []).append(target.words)
+    head = f"What was not measured on the {DEVICES[device]}, for none was at hand since these rows were added:"
+    return [head, "", *(f"{name}: {'; '.join(each)}" for name, each in words.items()), ""] if words else []
 
 
 def _worst(judged: Sequence[Verdict]) -> str:

@@ -79,7 +79,7 @@ def test_it_runs_from_nothing_and_goes_on(bare: tuple[Path, Path], tmp_path: Pat
     lacking = command(python, tmp_path, tmp_path / "kept")
     assert lacking.returncode == 1
     assert "missing: jaxtyping" in lacking.stderr
-    assert "make gpu-wheels" in lacking.stdout
+    assert "make gpu-wheels" in lacking.stderr
     done = command(python, wheels, tmp_path / "kept")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in (tmp_path / "copied" / "tests.txt").read_text()

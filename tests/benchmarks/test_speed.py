@@ -30,6 +30,7 @@ def test_the_page_has_every_case_and_lists_what_is_not_measured(measured: dict[s
     for name in CASES:
         assert ("Not measured yet." in sections[name]) is (name not in measured["cases"])
     assert "Not measured: no GPU was at hand." in page
+    assert "What was not measured on the GPU" in page
     for row in measured["cases"]["decoding"]["variants"][0]["rows"]:
         (line, *_) = [
             line for line in sections["decoding"].splitlines() if line.startswith("| ") and row["candidate"] in line
