@@ -1,7 +1,9 @@
 """The run of a comparison that views look at: one setting of their queries, and one choice on the page."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from safetensors.numpy import load_file
 
 from tests.comparison import made_up
 from whatwhere.analysis.token_map import make_map
+from whatwhere.comparison import read_results
 from whatwhere.comparison.tasks import Recall
 from whatwhere.models.model_text import encode_text, looks_up, reader_of
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES, about
@@ -63,6 +66,16 @@ def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -
     for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "replay", "attention"):
         view = EXPORTS[name](session)
         assert {settings["run"] for _, settings in view.queries if "run" in settings} == first, name
+
+
+def test_views_begin_with_a_run_that_has_positions_and_can_be_built(results: Path) -> None:
+    measured = read_results(results).runs
+    for own, builds, first in ((False, {}, "rotary"), (True, {}, "learned"), (True, {"mine": None}, "rotary")):
+        session = Session.open(results)
+        session.checkpoint.builds = builds
+        bases = [replace(run, base="none@dim=8" if run.base == "learned" else run.base, own=own) for run in measured]
+        session.once("results", lambda bases=bases: SimpleNamespace(runs=bases))
+        assert session.run.startswith(first)
 
 
 def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], session: Session, results: Path) -> None:

@@ -192,9 +192,14 @@ class Session:
 
     @cached_property
     def run(self) -> str:
-        """The run that views begin with: the first with positions, else the first; "" where there are none."""
-        positional = (run for run in self.runs if run.startswith(("learned", "sinusoidal", "rotary", "alibi")))
-        return next(positional, next(iter(self.runs), ""))
+        """The run that views begin with: the first with positions that can be built, else the first; "" without any."""
+        if not self.runs or self.kind != "results":
+            return next(iter(self.runs), "")
+        from whatwhere.comparison.folder import run_name
+
+        built = [each for each in self.results.runs if not each.own or self.checkpoint.builds]
+        positional = (run_name(each.scheme, each.seed) for each in built if each.base.partition("@")[0] != "none")
+        return next((run for run in positional if run in self.runs), self.runs[0])
 
     def of_run(self, name: str) -> "Session":
         """Return the session on the model of one run of a comparison, which is kept."""
