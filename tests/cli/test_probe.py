@@ -1,5 +1,7 @@
 """probe: what is printed of a tiny model, and errors in one message."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -43,3 +45,10 @@ def test_errors_are_one_message(arguments, message):
     assert printed.exit_code == 1
     assert message in printed.stderr
     assert "Traceback" not in printed.stderr
+
+
+def test_a_model_of_fewer_positions_than_a_probe_needs_is_one_message(tmp_path):
+    config = {"model_type": "gpt2", "vocab_size": 40, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 20}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    printed = run(str(tmp_path))
+    assert (printed.exit_code, "does not run on 24 tokens" in printed.stderr) == (1, True), printed.output

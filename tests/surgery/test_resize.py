@@ -1,5 +1,6 @@
 """Checkpoints of another size: transformers loads them, old logits stay to the bit, the rest byte for byte."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,22 @@ def test_positions_are_interpolated(save: Save, tmp_path: Path, model_type: str,
     made = loaded(tmp_path / "out", model)
     assert getattr(made.config, key or "max_position_embeddings") == 100 + offset
     assert logits(made, torch.ones(1, 99, dtype=torch.int64) * 5).isfinite().all()
+
+
+def test_the_length_of_a_decoder_alone_is_changed(tmp_path: Path) -> None:
+    """Whisper's encoder keeps its positions."""
+    (folder := tmp_path / "in").mkdir()
+    part = "model.{}.embed_positions.weight"
+    tables = {part.format("decoder"): torch.randn(40, 8), part.format("encoder"): torch.randn(50, 8)}
+    save_file(tables | {"model.decoder.embed_tokens.weight": torch.randn(30, 8)}, folder / "model.safetensors")
+    config = {"model_type": "whisper", "vocab_size": 30, "d_model": 8, "max_source_positions": 50}
+    for lengths, noted in (({"max_target_positions": 40}, False), ({}, True)):
+        (folder / "config.json").write_text(json.dumps(config | lengths))
+        report = resize_checkpoint(folder, out := tmp_path / f"out-{noted}", positions=80)
+        assert any("no key of config.json states 40 positions" in note for note in report.notes) == noted
+        assert json.loads((out / "config.json").read_text()) == config | dict.fromkeys(lengths, 80)
+        assert tensor(out, part.format("decoder")).shape == (80, 8)
+        assert torch.equal(tensor(out, part.format("encoder")), tables[part.format("encoder")])
 
 
 def test_both_halves_and_old_buffers_are_interpolated(save: Save, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.inspection import opened
 from whatwhere.analysis.subject import OF_ANOTHER, NoData, Progress, Subject, or_missing, reason_of
 from whatwhere.analysis.token_table import rows_and_tokens
-from whatwhere.errors import SettingError, ShapeError, WhatWhereError
+from whatwhere.errors import CheckpointError, SettingError, ShapeError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import is_whole_number, read_json
+from whatwhere.models.checkpoint.tokenizer_files import RENUMBERED
 from whatwhere.models.configuration.description import Plan
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
@@ -26,7 +27,7 @@ from whatwhere.what.token_ids import nested_configs, token_ids
 
 Severity = Literal["error", "warning", "note"]
 RULES: Mapping[str, Severity] = {
-    **dict.fromkeys(("table-rows", "wrong-shape", "special-ids", "non-finite-rows"), "error"),
+    **dict.fromkeys(("table-rows", "wrong-shape", "special-ids", "tokenizer", "non-finite-rows"), "error"),
     **dict.fromkeys(("configuration", "small-factor", "length-factor", "original-length", "dynamic-length"), "warning"),
     **dict.fromkeys(("scaled-below-original", "tied-tables", "tokens-without-row"), "warning"),
     **dict.fromkeys(("near-zero-rows", "duplicate-rows"), "warning"),
@@ -236,6 +237,17 @@ def _special_ids(subject: Subject) -> Iterator[ModelFinding]:
             yield _found("special-ids", key=key, file=file, ids=ids[:_LISTED], rows=rows)
 
 
+def _tokenizer(subject: Subject) -> Iterator[ModelFinding]:
+    """Find a tokenizer that is damaged, or that the library reads with other ids than its file states."""
+    try:
+        reason = (subject.checkpoint.words and subject.checkpoint.why_no_tokenizer) or ""
+    except CheckpointError as problem:
+        yield _found("tokenizer", reason=" ".join(str(problem).split()).removesuffix("."))
+    else:
+        if reason.startswith(RENUMBERED):
+            yield _found("tokenizer", reason=f"{reason}: texts select other rows. Write one without gaps")
+
+
 def _tokens(subject: Subject) -> Iterator[ModelFinding]:
     rows = _rows_of(subject)
     known = rows_and_tokens(subject, rows)
@@ -290,7 +302,7 @@ def _types(subject: Subject) -> Iterator[ModelFinding]:
 
 
 _CHECKS: Mapping[str, Callable[[Subject], Iterator[ModelFinding]]] = {
-    "lengths": _lengths, "sizes": _sizes, "tied tables": _ties, "special ids": _special_ids, "tokens": _tokens,
-    "rows": _rows, "types": _types,
+    "lengths": _lengths, "sizes": _sizes, "tied tables": _ties, "special ids": _special_ids,
+    "tokenizer": _tokenizer, "tokens": _tokens, "rows": _rows, "types": _types,
 }  # fmt: skip
 """What is checked, in this order."""

@@ -248,7 +248,7 @@ def ended(problem: BaseException, kept: str = _AGAIN) -> int | None:
             print_message(f"{'ended by SIGTERM' if isinstance(stop, Terminated) else 'interrupted'}. {kept}")
             return 143 if isinstance(stop, Terminated) else 130
         stop = stop.__context__
-    if isinstance(problem, BrokenPipeError):
+    if BrokenPipeError in (type(problem), type(problem.__context__)):  # rich exits from one with 1
         _silence_stdout()  # the reader has gone, as `| head` does
         return 141
     # Typer explains a wrong call itself.

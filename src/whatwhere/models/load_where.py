@@ -237,8 +237,10 @@ def _fill(checkpoint: Checkpoint, layer: int, scheme: Any, tables: list[str]) ->
             named = (name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name)
             found = next(named, None) if ends else tables[-1] if tables and parameter == "weight" else None
             if found is None:
+                why = "is not in the file under a known name"
+                why = "is a product of the file's weights, and not computed" if kind == "DeBERTa" else why
                 state = "0" if kind == "Sink" else "as before training"
-                notes.append(f"`{parameter}` of {kind} in layer {layer} is not in the file under a known name: {state}")
+                notes.append(f"`{parameter}` of {kind} in layer {layer} {why}: {state}")
                 continue
             values = checkpoint.array(found)
             _copy(np.moveaxis(values, 0, -1) if kind == "TransformerXL" and values.ndim == 3 else values, found, own)

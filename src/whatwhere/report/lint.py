@@ -34,6 +34,7 @@ WORDS: Mapping[str, str] = {
     "file. Programs read it differently: write what is meant, or save the model again.",
     "special-ids": "{key} of {file} is {ids}, but the table has {rows} rows. Correct {file}. A token from #{rows} on "
     "may be meant to be added: whatwhere resize --add-token.",
+    "tokenizer": "{reason}.",
     "tokens-without-row": "tokens of the tokenizer beyond the {rows} rows of the table: {count}, the first {token} "
     "(#{id}). Texts with them fail: whatwhere resize --vocab-size, or remove the tokens.",
     "padded-rows": "rows without a token: {count}, #{first} to #{last}. Omit their logits when you sample.",

@@ -95,7 +95,9 @@ def resize_checkpoint(
         copy.notes += _notes_on_new_rows(change, pieces, rows)
     if positions is not None:
         length, offset = _interpolate(copy, positions, rule, align)
-        config = None if config is None else with_position_count(config, length, positions, offset)
+        stated, config = config, None if config is None else with_position_count(config, length, positions, offset)
+        if positions != length and config is not None and config == stated:
+            copy.notes.append(f"no key of config.json states {length:,} positions: write the new number into it")
         copy.notes.append("a model needs some training to read interpolated positions")
     if config is not None and config != copy.checkpoint.config:
         copy.files["config.json"] = as_json(config)

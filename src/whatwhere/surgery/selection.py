@@ -39,7 +39,10 @@ _VOCABULARY_SIZES = (
     "vocab_size", "n_words", "n_token", "org_vocab_size", "decoder_vocab_size", "unpadded_vocab_size",
 )  # fmt: skip
 _PER_LAYER = "vocab_size_per_layer_input"
-_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+_LENGTHS = (
+    "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_target_positions",
+    "max_decoder_position_embeddings", "max_sequence_length",
+)  # fmt: skip
 _TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 
 

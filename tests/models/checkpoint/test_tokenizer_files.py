@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
+from whatwhere.analysis.lint import check
 from whatwhere.analysis.walkthrough import walk_model
 from whatwhere.errors import CheckpointError, TextError
 from whatwhere.models.checkpoint import Checkpoint
@@ -248,3 +249,21 @@ def test_files_that_contradict_are_refused(files: dict[str, Any], why: str, tmp_
     ):
         with pytest.raises(CheckpointError, match=why):
             read()
+
+
+def test_an_added_token_behind_gaps_is_refused(tmp_path: Path) -> None:
+    """The library numbers added tokens from the size of the vocabulary on: here <new> would have the row of w3."""
+    (folder := tmp_path / "in").mkdir()
+    saved(folder, 8, "gpt2")
+    words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "w3": 3}, "unk_token": "a"}}
+    (folder / "tokenizer.json").write_text(
+        json.dumps(words | {"added_tokens": [{**ADDED, "id": 4, "content": "<new>"}]})
+    )
+    assert AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<new>") == 3
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint.words == ["a", "b", "", "w3", "<new>"]
+    assert checkpoint.tokenizer is None
+    assert "gives '<new>' the id 3, but tokenizer.json, where ids have no token, 4" in str(checkpoint.why_no_tokenizer)
+    with pytest.raises(CheckpointError, match="each id has a token"):
+        trim_checkpoint(folder, tmp_path / "out", scripts=["latin"])
+    assert [found.rule for found in check(folder).findings if found.severity == "error"] == ["tokenizer"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 200_000_000
+RENUMBERED = "the tokenizers library gives"
 _MAX_UNUSED_IDS = 1 << 16
 _SETTINGS, _LISTED = "tokenizer_config.json", "added_tokens.json"
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -32,7 +33,9 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 def tokenizer_in(folder: Path) -> "Tokenizer | str":
     """Build the tokenizer of a folder for reading, as transformers builds it; or return why there is none."""
     path = folder / TOKENIZER
-    return built(read_tokenizer(path), path) if path.is_file() else _older(folder)
+    if not path.is_file():
+        return _older(folder)
+    return _renumbered(contents := read_tokenizer(path), own := built(contents, path)) or own
 
 
 def built(contents: Json, path: Path = Path(TOKENIZER)) -> "Tokenizer":
@@ -48,9 +51,20 @@ def built(contents: Json, path: Path = Path(TOKENIZER)) -> "Tokenizer":
 def tokenizer_json_in(folder: Path) -> Json | str:
     """Return the contents of tokenizer.json, or what they are for older files of a folder; or why there are none."""
     if (folder / TOKENIZER).is_file():
-        return read_tokenizer(folder / TOKENIZER)
+        contents = read_tokenizer(folder / TOKENIZER)
+        if why := _renumbered(contents, built(contents, folder / TOKENIZER)):
+            raise CheckpointError(f"{folder}: {why}.\nWrite a {TOKENIZER} in which each id has a token.")
+        return contents
     older = _older(folder)
     return older if isinstance(older, str) else parse_json(older.to_str().encode(), str(folder))
+
+
+def _renumbered(contents: Json, tokenizer: "Tokenizer") -> str | None:
+    """Return what is wrong with an added token whose id the library changes, as it does behind gaps; or None."""
+    for content, stated in _numbered(contents.get("added_tokens") or []):
+        if (own := tokenizer.token_to_id(content)) != stated:
+            return f"{RENUMBERED} {quoted(content)} the id {own}, but {TOKENIZER}, where ids have no token, {stated}"
+    return None
 
 
 def tokenizer_beside(path: Path, words: Sequence[str]) -> "Tokenizer | str":

@@ -55,7 +55,11 @@ def natural_run(subject: Subject) -> Run:
     ]
     contents = max(_LEAST_CONTENTS, *map(ceil, needed))
     contents += contents in (_TOKENS, _TOKENS + 1)  # so that no axis is taken for another one
-    return subject.run(contents, _TOKENS)
+    try:
+        return subject.run(contents, _TOKENS)
+    except (ValueError, IndexError, RuntimeError) as problem:  # as of learned positions that end before
+        text = " ".join(str(problem).split())[:200]
+        raise CheckpointError(f"the model does not run on {_TOKENS} tokens, which a probe needs: {text}.") from problem
 
 
 def layers_of(subject: Subject, run: Run, notes: list[str]) -> tuple[tuple[Layer, ...], bool]:
