@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from whatwhere.models.configuration.description import Description
     from whatwhere.models.load_where import LoadedWhere
 
-Progress = Callable[[str], None]
-"""A function that is called with each step that takes a while, in words."""
+Progress = Callable[[str], None]  # a function that is called with each step that takes a while, in words
 Result = TypeVar("Result")
 
 EXAMPLES, EXAMPLES_ON_PAGE = 100, 5000

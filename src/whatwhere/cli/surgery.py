@@ -64,14 +64,9 @@ def resize(
 
     Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
     """
-    sizes = {
-        "vocab_size": vocab_size,
-        "add_tokens": add_token or (),
-        "multiple_of": multiple_of,
-        "positions": positions,
-    }
-    values = {"rows": rows, "seed": seed, "rule": rule, "align": align}
-    return _surgery().resize_checkpoint(path, out, **sizes, **values, force=force)
+    values: dict[str, Any] = {"multiple_of": multiple_of, "positions": positions, "rows": rows, "rule": rule}
+    values |= {"vocab_size": vocab_size, "add_tokens": add_token or (), "seed": seed, "align": align, "force": force}
+    return _surgery().resize_checkpoint(path, out, **values)
 
 
 @_writes

@@ -28,8 +28,7 @@ from whatwhere.records import Schema, from_json, to_json
 from whatwhere.where.catalogue import code_lines, source_of
 
 CHANNELS = "whatwhere-runs"  # begin of the name of the hidden folder in which runs in progress report
-TOKENS = "tokens"
-"""The folder of the text that runs read, in one file named by its checksum."""
+TOKENS = "tokens"  # the folder of the text that runs read, in one file named by its checksum
 _REQUEST = Schema("whatwhere-comparison", 5, "Choose another folder.")
 _RUN = Schema("whatwhere-run", 2, "Delete this run to train it again, or choose another folder.")
 
@@ -234,8 +233,7 @@ def _first_difference(before: object, now: object, name: str = "") -> tuple[str,
 
 # Losses and scores of runs as scalars by step, for TensorBoard, Weights & Biases, or a function of your own
 
-RunLog = Callable[[RunResult], None]
-"""What `compare(on_run=...)` calls with each run that it has trained."""
+RunLog = Callable[[RunResult], None]  # what `compare(on_run=...)` calls with each run that it has trained
 
 
 def scalars(run: RunResult) -> Iterator[tuple[str, int, float]]:

@@ -66,8 +66,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-ALL = "all"
-"""The group of all targets, in scores."""
+ALL = "all"  # the group of all targets, in scores
 
 Scores = Mapping[str, float | None]
 """Scores by group; None where a scheme has no row for a position, or no target belongs to the group."""

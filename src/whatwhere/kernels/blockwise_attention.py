@@ -86,8 +86,7 @@ class Block:
 class Bias(ABC):
     """A bias and a mask, computed block by block; queries and keys are one contiguous run of tokens."""
 
-    ranges: list[HeadRange]
-    """Effective ranges of all heads, in order."""
+    ranges: list[HeadRange]  # effective ranges of all heads, in order
 
     @abstractmethod
     def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:

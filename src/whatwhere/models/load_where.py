@@ -21,8 +21,7 @@ from whatwhere.models.configuration.model_types import MODEL_TYPES
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
 
-TOKENS = "/input.tokens.weight"
-"""Name of a run's token table, behind the name of the run."""
+TOKENS = "/input.tokens.weight"  # name of a run's token table, behind the name of the run
 _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")

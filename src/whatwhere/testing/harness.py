@@ -30,8 +30,7 @@ Unit = Literal["position", "distance"]
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x, positions) -> x mapped: (batch, heads, tokens, head_dim) and (tokens) -> (batch, heads, tokens, mapped_dim)."""
 
-Encode = Callable[[Tensor], Tensor]
-"""positions -> vectors: (tokens) -> (tokens, dim)."""
+Encode = Callable[[Tensor], Tensor]  # positions -> vectors: (tokens) -> (tokens, dim)
 
 UNIT = 2.0**-24  # unit roundoff of float32: the relative error of one rounding
 

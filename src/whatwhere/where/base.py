@@ -30,10 +30,8 @@ from whatwhere.tensor_checks import (
 )
 from whatwhere.where.head_shards import OfHeads, WithSettings
 
-Bound = tuple[Tensor, ...]
-"""What a query-key map computes from positions: tables that all layers may share."""
-Heads = Float[Tensor, "batch heads tokens head_dim"]
-"""Queries, or keys with any number of heads."""
+Bound = tuple[Tensor, ...]  # what a query-key map computes from positions: tables that all layers may share
+Heads = Float[Tensor, "batch heads tokens head_dim"]  # queries, or keys with any number of heads
 MappedHeads = Float[Tensor, "batch mapped_heads tokens mapped_dim"]
 """The same after a map, which may change the numbers of heads and of features, equally for queries and keys."""
 

@@ -15,8 +15,7 @@ from whatwhere.tensor_checks import readable
 from whatwhere.where.base import Bound, Heads, QueryKeyMap, device_of
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
 
-Tables = tuple[Tensor, Tensor]
-"""Cosines and sines, each (batch or 1, heads or 1, tokens, pairs)."""
+Tables = tuple[Tensor, Tensor]  # cosines and sines, each (batch or 1, heads or 1, tokens, pairs)
 
 
 class RotaryMap(QueryKeyMap):

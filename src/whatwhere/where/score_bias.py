@@ -23,8 +23,7 @@ Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
 ELEMENT = "a function element(batch, head, query_slot, key_slot)"
 
-Curve = Callable[[Tensor, Tensor], Tensor]
-"""`curve(head, distance)` -> the bias at that distance."""
+Curve = Callable[[Tensor, Tensor], Tensor]  # `curve(head, distance)` -> the bias at that distance
 
 Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`distance(batch, query_slot, key_slot)` -> query position minus key position."""

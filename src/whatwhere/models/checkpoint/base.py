@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-Rows = slice | Sequence[int] | np.ndarray | None
-"""Rows as callers may select them; None is all."""
+Rows = slice | Sequence[int] | np.ndarray | None  # rows as callers may select them; None is all
 Chosen = range | np.ndarray  # rows after they were checked: a contiguous run, or an array of row numbers
 NO_TOKENIZER = "there is no tokenizer.json beside the table"
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2

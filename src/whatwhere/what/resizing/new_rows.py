@@ -15,8 +15,7 @@ from whatwhere.long_work import counted
 
 Draw = Literal["mean", "noise", "covariance"]
 DRAWS: tuple[Draw, ...] = ("mean", "noise", "covariance")
-Mixture = tuple[Sequence[int], Sequence[float]]
-"""Ids of old rows, and their weights."""
+Mixture = tuple[Sequence[int], Sequence[float]]  # ids of old rows, and their weights
 
 MAX_ROWS = (1 << 31) - 1  # many formats and tools store ids in 32 bits
 

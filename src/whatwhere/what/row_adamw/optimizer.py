@@ -27,15 +27,13 @@ _SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
 Table = TypeVar("Table")
 Modules = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
-Settings = tuple[float, tuple[float, float], float, float]
-"""lr, betas, eps and weight decay."""
+Settings = tuple[float, tuple[float, float], float, float]  # lr, betas, eps and weight decay
 
 
 class RowOptimizer(Optimizer, ABC, Generic[Table]):
     """An optimizer that trains each token table by an object of its own; its groups are made of modules."""
 
-    trains: str
-    """The modules that it trains, for its errors."""
+    trains: str  # the modules that it trains, for its errors
 
     def __init__(self, modules: Modules, defaults: dict[str, Any]) -> None:
         self._tables: dict[Tensor, Table] = {}

@@ -19,8 +19,7 @@ from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import NormalInit
 from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_content, require_known
 
-WindowSize = int | tuple[int, int]
-"""Height and width of a window in tokens; one number is both."""
+WindowSize = int | tuple[int, int]  # height and width of a window in tokens; one number is both
 
 
 class WindowTable(ScoreBias):
