@@ -47,6 +47,7 @@ Positions.from_position_ids(torch.tensor([0, 2**63 - 1])) ->
 Positions.from_position_ids(torch.tensor(np.array([0, 2**63 + 5], dtype=np.uint64))) ->
     PositionError: position 9223372036854775813 at (0, 0, 1) is too large
 Positions.from_position_ids(torch.tensor([0.5])) -> PositionError: positions are whole numbers
+Positions.from_position_ids(torch.tensor([[0, 1, 1], [1, 1, 1]])) -> PositionError: padding mask … from_mask
 Positions.from_mask(torch.tensor([[0, 2, 2]], dtype=torch.uint64)) -> PositionError: but this one has 2 at
 Positions(torch.zeros(1, 1, 3), torch.arange(3)[None]) ->
     PositionError: got an index of dtype torch.float32, but needs int64, or float64

@@ -236,7 +236,7 @@ class Positions:
             ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more; integers of any type.
 
         Raises:
-            PositionError: If a position is negative, or not a whole number.
+            PositionError: If a position is negative, or not a whole number, or if these are a padding mask.
             ShapeError: If there are more than three dimensions, or none.
 
         Examples:
@@ -252,6 +252,12 @@ class Positions:
         falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
         if readable(falls) and not bool(falls.any()):
             return cls(index, order, None, is_run(order), max_length, position_ids=True)
+        # A row of padding alone has ids of 1 in transformers, beside rows that count further.
+        if readable(falls) and falls.shape[-1] > 1 and bool((order == 1).all(-1).any() and (order <= 1).all()):
+            raise PositionError(
+                "these position ids are 0 and 1, as a padding mask is: no token would see another one.\n"
+                "For a padding mask use Positions.from_mask(mask)."
+            )
         numbering = next(_COUNTS) if readable(falls) else None
         segment = falls.long().cumsum(-1)
         return cls(index, order, segment, False, max_length, numbering=numbering, position_ids=True)
