@@ -53,12 +53,12 @@ def test_losses_are_shown_while_runs_train_and_results_when_they_end(begun: Path
     assert training.looks == looks(["none", "learned"])
     assert (one.scheme, one.seed, one.losses[-1][0], one.finished) == ("learned", 1, 7, True)
     assert waits == LossesSoFar("learned", 0, 7)
-    assert (
-        one.losses
-        == next(run for run in Session.open(results).results.runs if run.file.endswith("learned-1.safetensors")).losses
-    )
+    finished = Session.open(results).results.runs
+    measured = next(run for run in finished if run.file.endswith("learned-1.safetensors"))
+    assert (one.losses, one.held_out) == (measured.losses, measured.held_out)
     assert (other.scheme, other.steps, other.finished) == ("none", 5, False)
     assert [step for step, _ in other.losses] == [1, 2]
+    assert [step for step, _ in other.held_out] == [0, 1, 2]
     with pytest.raises(SettingError, match="is training"):
         export.render_page(session)
     assert "is training: export its results when it ends" in error_of("studio", begun, "--export", begun / "a.html")
@@ -81,6 +81,7 @@ def test_the_page_draws_them_and_opens_the_results(
     assert seen["runs"] == ["none, seed 0", "learned, seed 1"]
     assert seen["answer"].startswith("1 of 3 runs finished, 47 % of all steps")
     assert seen["states"] == ["training", "finished", "waiting"]
+    assert seen["held"] == seen["legend"]
     color, first, second = seen["curves"]
     assert first[0] == second[0] != color[0], "a color for each scheme"
     assert first[1] != second[1], "strokes for each seed"

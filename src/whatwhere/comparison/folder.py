@@ -157,7 +157,8 @@ def losses_so_far(folder: Path) -> list[LossesSoFar]:
         with suppress(OSError, ValueError):  # a run that has just ended
             if path.parent.name == "runs":
                 result = from_json(FinishedRun, read_json(path, _RUN), str(path)).result
-                runs = [LossesSoFar(result.scheme, result.seed, result.steps, result.losses, finished=True)]
+                curves = result.losses, True, result.held_out
+                runs = [LossesSoFar(result.scheme, result.seed, result.steps, *curves)]
             else:  # the first names all runs
                 written = json.loads(path.read_text(encoding="utf-8"))
                 runs = [from_json(LossesSoFar, each, str(path)) for each in written]

@@ -190,6 +190,7 @@ class LossesSoFar:
     steps: int  # once it is finished
     losses: tuple[tuple[int, float], ...] = ()
     finished: bool = False
+    held_out: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _run(job: Job, on_step: OnStep) -> Run:
         if step:
             on_step(step, held_out[-1][1] if held_out else None)
             if job.channel is not None and losses[-1:] and losses[-1][0] == step:
-                write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses)))
+                write_losses(job.channel, LossesSoFar(job.name, job.seed, steps, tuple(losses), False, tuple(held_out)))
 
     trained = train.train(model, job.seed, task, settings, watch, losses)
     lengths = sorted({*task.tested_in_length, *settings.lengths})

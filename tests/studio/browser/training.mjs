@@ -29,6 +29,11 @@ result.curves = await lines.evaluateAll((all) => all.map((line) => [line.getAttr
 await page.getByRole("checkbox", { name: "each run" }).uncheck();
 await page.waitForFunction(() => document.querySelectorAll("figure .lines .series").length === 2);
 result.medians = await page.locator("figure .lines .series").evaluateAll((all) => all.map((one) => [one.querySelector(".line").getAttribute("stroke"), one.querySelectorAll(".band").length]));
+await page.getByRole("checkbox", { name: "held out" }).check();
+await page.waitForFunction(() => document.querySelector("figure h3").textContent === "Held-out loss of each scheme");
+result.held = await page.locator(".legend button").allInnerTexts();
+await page.getByRole("checkbox", { name: "held out" }).uncheck();
+await page.waitForFunction(() => document.querySelector("figure h3").textContent === "Loss of each scheme");
 await page.locator("figure .how summary").click();
 await page.waitForSelector("figure table tbody tr");
 result.table = await page.locator("figure table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));

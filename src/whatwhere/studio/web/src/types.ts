@@ -133,6 +133,7 @@ export interface LossesSoFar {
   steps: number;
   losses: [number, number][];
   finished: boolean;
+  held_out: [number, number][];
 }
 export interface TokenProbability { token: string; id: number; probability: number }
 

@@ -41,7 +41,7 @@ const PAGES: Record<string, Pick<View, "Page" | "defaults">> = {
   },
   diagnostics: { Page: Diagnostics, defaults: () => ({ list: "" }) },
   compare: { Page: Compare, defaults: () => ({ table: "input", k: 10 }) },
-  training: { Page: Training, defaults: () => ({ log: true, each: false }) },
+  training: { Page: Training, defaults: () => ({ log: true, each: false, held: false }) },
   replay: { Page: Replay, defaults: () => ({ at: END, of: "change" }) },
   attention: { Page: AttentionByDistance, defaults: () => ({}) },
   ask: {

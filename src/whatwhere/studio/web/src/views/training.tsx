@@ -75,9 +75,9 @@ function duration(seconds: number): string {
 }
 
 /** Curves of the runs at the steps `x`: one of each run, or the median of each scheme's with the least and the greatest. */
-function curvesOf({ runs, looks }: Answer, x: number[], each: boolean): Curve[] {
+function curvesOf({ runs, looks }: Answer, x: number[], each: boolean, which: "losses" | "held_out"): Curve[] {
   const seeds = [...new Set(runs.map(({ seed }) => seed))];
-  const known = runs.filter(({ losses }) => losses.length);
+  const known = runs.filter((run) => run[which].length);
   const schemes = [...new Set(known.map(({ scheme }) => scheme))];
   const named = each
     ? known.map((run) => ({ name: `${run.scheme}, seed ${run.seed}`, of: [run] }))
@@ -86,7 +86,7 @@ function curvesOf({ runs, looks }: Answer, x: number[], each: boolean): Curve[] 
     const number = looks[of[0]!.scheme]!;
     // The color is that of the scheme in the results; the strokes differ with the seed.
     const strokes = Math.floor(number / 7) * seeds.length + (each ? seeds.indexOf(of[0]!.seed) : 0);
-    const tables = of.map(({ losses }) => new Map(losses.map(([step, loss]) => [step, loss])));
+    const tables = of.map((run) => new Map(run[which].map(([step, loss]) => [step, loss])));
     const at = x.map((step) => tables.flatMap((table) => table.get(step) ?? []).sort((a, b) => a - b));
     const band = !each && seeds.length > 1;
     return {
@@ -101,17 +101,18 @@ function curvesOf({ runs, looks }: Answer, x: number[], each: boolean): Curve[] 
 
 function Losses(answer: Answer) {
   const { runs } = answer;
-  const { log, each } = useView<{ log: boolean; each: boolean }>().settings;
+  const { log, each, held } = useView<{ log: boolean; each: boolean; held: boolean }>().settings;
+  const which = held ? "held_out" : "losses";
   const several = new Set(runs.map(({ seed }) => seed)).size > 1;
   const last = Math.max(...runs.map(({ steps }) => steps));
-  const x = [...new Set([...runs.flatMap(({ losses }) => losses.map(([step]) => step)), last])].sort((a, b) => a - b);
+  const x = [...new Set([...runs.flatMap((run) => run[which].map(([step]) => step)), last])].sort((a, b) => a - b);
   const apart = each || !several;
   return (
     <>
       <LineFigure
-        title={apart ? "Loss of each run" : "Loss of each scheme"}
+        title={`${held ? "Held-out loss" : "Loss"} of each ${apart ? "run" : "scheme"}`}
         x={x}
-        curves={curvesOf(answer, x, apart)}
+        curves={curvesOf(answer, x, apart, which)}
         xLabel="step"
         yLabel="cross-entropy, nats"
         logY={log}
@@ -122,11 +123,12 @@ function Losses(answer: Answer) {
             : apart
               ? "A color for each scheme, strokes for each seed. "
               : "Median over the seeds that reached a step; shaded from the least to the greatest. ") +
-          "One random batch per point: noisy."
+          (held ? "Of sequences that neither training nor any test has." : "One random batch per point: noisy.")
         }
-        how="Cross-entropy of one random batch, about fifty times in a run. The results open here when all runs are finished and tested. Ctrl+C in the terminal interrupts; the same command, run again, goes on with what is missing. Nothing on this page changes a run."
+        how="Cross-entropy of one random batch, about fifty times in a run; the held-out one before and ten times. The results open here when all runs are finished and tested. Ctrl+C in the terminal interrupts; the same command, run again, goes on with what is missing. Nothing on this page changes a run."
       >
-        <Flag label="logarithmic" name="log" /> {several && <Flag label="each run" name="each" />}
+        <Flag label="logarithmic" name="log" /> <Flag label="held out" name="held" />{" "}
+        {several && <Flag label="each run" name="each" />}
       </LineFigure>
       <Table
         caption="Runs"
