@@ -46,6 +46,9 @@ class Short:
         inner = Expressions((2, 3))
         vars(self).update((name, getattr(inner, name)) for name in dir(inner) if not name.startswith("_"))
 
+def made():
+    return Short()
+
 task = Short()
 number = 3
 """
@@ -144,6 +147,8 @@ def test_a_scheme_of_ones_own_is_mixed_by_name_and_shown_after_training(own: Pat
         ("{own}:Bias", "is a class, but needs a function build"),
         ("{own}:gone", "has no 'gone' at its top"),
         ("{own}:number", "is a int, but needs a function build"),
+        ("{own}:Short", "or a Task, as by task = Short()"),
+        ("{own}:made", "or a Task, as by task = made()"),
     ],
 )
 def test_what_is_no_scheme_is_refused(spec: str, words: str, own: Path, tmp_path: Path) -> None:

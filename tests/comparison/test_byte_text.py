@@ -17,6 +17,7 @@ from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Text
 
+from ..running import whatwhere
 from ..systems import unix
 from .conftest import SMALL
 
@@ -155,6 +156,13 @@ def test_a_comparison_reads_its_copy_of_the_text(tmp_path: Path) -> None:
     assert first.task.identity == f"sha256 {copy.stem}"
     assert copy.read_bytes() == path.read_bytes()
     assert len(ww.compare(["none"], "text", seeds=2, out=out, workers=1, **given).runs) == 2
+    path.unlink()
+    done = whatwhere("compare", "--repeat", out, "--out", tmp_path / "again", "--workers", "1")
+    assert done.status == 0, done.err
+    again = ww.comparison.read_results(tmp_path / "again")
+    assert again.record.request is not None
+    assert again.record.request.files == (str(copy),)
+    assert again.runs[0].losses == first.runs[0].losses
     path.write_bytes(bytes(range(256)) * 21)
     with pytest.raises(ww.errors.ResultsError, match=r"another comparison: there task_identity is 'sha256"):
         ww.compare(["none"], "text", seeds=2, out=out, workers=1, **given)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -140,18 +141,25 @@ class Alone(ww.InputEncoding):  # type: ignore[misc]
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.dim, self.kind, self.calls = 16, kind, 0
-        self.table = [nn.Parameter(torch.randn(64, 16))]
+        self.table, self.sampled = [nn.Parameter(torch.randn(64, 16))], float(np.random.default_rng().random())
 
     def forward(self, positions: Any) -> Tensor:
         self.calls += 1
         rows = self.table[0][ww.position.positions.as_positions(positions).index[0]]
         other = {"list": rows, "counts": rows.detach() * self.calls, "random": torch.rand_like(rows)}
+        other |= {"numpy": rows.detach() * self.sampled, "length": rows.detach() * rows.shape[1]}
         return other[self.kind]
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("list", "not a parameter"), ("counts", "keep nothing from call to call"), ("random", "Sample only where")],
+    [
+        ("list", "not a parameter"),
+        ("counts", "keep nothing from call to call"),
+        ("random", "Sample only where"),
+        ("numpy", "when it is built again"),
+        ("length", "sees how many tokens follow"),
+    ],
 )
 def test_a_scheme_without_parameters_that_is_not_a_function_of_positions_is_refused(
     kind: str, message: str, tmp_path: Path

@@ -1,14 +1,19 @@
 """The tasks: right answers, balanced, split, with baselines that can be checked by counting."""
 
+import gzip
 import math
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, repeat
 from pathlib import Path
 
 import pytest
 import torch
 
+from whatwhere.comparison import compare
 from whatwhere.comparison.experiment import make_task
-from whatwhere.comparison.tasks import Expressions, Recall, Task, Text, held_out
+from whatwhere.comparison.tasks import Batch, Expressions, Recall, Task, Text, held_out, identity_of
 from whatwhere.errors import SettingError, TextError
 
 RULES = {
@@ -122,11 +127,43 @@ def test_baselines_of_text_are_cross_entropies() -> None:
 
 
 FOR_TEXTS = "files and a tokenizer are read by task='text' only"
+
+
+class Mine:
+    """Expressions as a task of one's own, whose sequences depend on a number too, in training or in tests."""
+
+    def __init__(self, train: Iterator[int], test: Iterator[int]) -> None:
+        self.inner, self.train, self.test = Expressions((2, 3)), train, test
+        vars(self).update({key: getattr(self.inner, key) for key in dir(self.inner) if key[0] not in "_st"})
+        self.tokens, self.trained, self.tested_in_length = self.inner.tokens, (2, 3), (2, 3)
+        self.token_count, self.shift_length = self.inner.token_count, 2
+
+    def sample(self, batch: int, generator: torch.Generator) -> Batch:
+        return self.inner.sample(batch, generator.manual_seed(next(self.train)))
+
+    def test_set(self, length: int, count: int) -> Batch:
+        made = self.inner.test_set(length, count)
+        return replace(made, targets=made.targets.roll(next(self.test)))
+
+
+def test_a_task_of_ones_own_is_known_by_its_sequences() -> None:
+    known = [identity_of(Mine(repeat(a), repeat(b)), [4]) for a, b in ((0, 0), (0, 0), (0, 1), (1, 0))]
+    assert known[0] == known[1]
+    assert len(set(known)) == 3
+    assert known[0].startswith("decoder ")
+    with pytest.raises(SettingError, match="other sequences when it is called again"):
+        identity_of(Mine(repeat(0), count()), [4])
+    with pytest.raises(SettingError, match="other sequences when it is called again"):
+        identity_of(Mine(count(), repeat(0)), [4])
+    with pytest.raises(SettingError, match=r"task got <class .*Mine'>, but needs a name, or an object"):
+        compare(["none"], Mine)  # type: ignore[arg-type]
+
+
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
 
 
-def text_of(path: Path, content: str) -> Task:
-    path.write_text(content)
+def text_of(path: Path, content: str | bytes) -> Task:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return make_task("text", "decoder", None, [path])
 
 
@@ -146,6 +183,8 @@ def text_of(path: Path, content: str) -> Task:
         (lambda p: make_task("text", "decoder", None, [p / "no.txt"]), TextError, "cannot be read"),
         (lambda p: text_of(p / "empty.txt", ""), TextError, "is empty"),
         (lambda p: text_of(p / "pointer.txt", POINTER), TextError, "git lfs pull"),
+        (lambda p: text_of(p / "a.gz", gzip.compress(b"x" * 3000)), TextError, r"a\.gz is a compressed file"),
+        (lambda p: text_of(p / "a.txt", ("x" * 3000).encode("utf-16")), TextError, "is UTF-16, "),
     ],
 )
 def test_wrong_tasks_are_refused(make, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -140,6 +140,11 @@ def test_texts_without_tokens_are_refused(content: bytes, words: str, tmp_path: 
     texts.words("the cat").save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ww.errors.TextError, match=words):
         tokenized(in_memory(content), tmp_path, tmp_path)
+    if "UTF-8" in words:
+        (tmp_path / "a.txt").write_bytes(b"the cat")
+        (tmp_path / "b.txt").write_bytes(content)
+        with pytest.raises(ww.errors.TextError, match=r"a\.txt, .*b\.txt is not UTF-8: the byte at offset 16 does"):
+            tokenized(open_files([tmp_path / "a.txt", tmp_path / "b.txt"]), tmp_path, tmp_path)
     assert not [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"]
 
 

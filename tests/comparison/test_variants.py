@@ -167,6 +167,9 @@ def test_a_scheme_of_one_setting_is_compared_against_by_either_name(tmp_path: Pa
     for name in ("none", "none@dim=16"):
         found = compare(["none", "rotary"], out=tmp_path / "a", seeds=2, against=name, **given)
         assert found.against == paired_differences(found, None).against == "none@dim=16"
+    assert compare(["none", "rotary"], out=tmp_path / "a", seeds=2, **given).against is None, "all pairs claim less"
+    with pytest.raises(ww.errors.SettingError, match="chosen after the runs makes p-values too small"):
+        compare(["none", "rotary"], out=tmp_path / "a", seeds=3, against="none", **given)
     with pytest.raises(ww.errors.SettingError, match=r"Pass one of: none, rotary\."):  # which of them is chosen later
         compare(["none", "rotary"], out=tmp_path / "a", against="none@dim=16", **given | {"vary": {"dim": [16, 24]}})
 

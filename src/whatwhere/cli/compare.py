@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -232,6 +232,9 @@ def _repeated(folder: Path, schemes: Sequence[str] | None, own: "Own", given: Se
     if own.task is not None:
         options.pop("trained")
     options |= {name: getattr(record.request, name) for name in ("files", "tokenizer", "start", "against", "vary")}
+    copy = folder / "tokens" / f"{record.task.identity.removeprefix('sha256 ')}.bytes"
+    if copy.is_file():  # of a text in bytes, whose files may be gone or have changed
+        options["files"] = [str(copy)]
     options["model"] = own.model
     for run in record.runs:
         if run.own:
@@ -375,13 +378,17 @@ def load_own(modules: Sequence[str]) -> Own:
             if getattr(own, kind) is not None:
                 raise SettingError(f"--module got two {kind}s, but a comparison has one.")
             setattr(own, kind, loaded)
-        elif callable(loaded) and not isinstance(loaded, type):
+        elif (
+            callable(loaded)
+            and not isinstance(loaded, type)
+            and (not isfunction(loaded) or signature(loaded).parameters)
+        ):
             own.schemes[name] = loaded
         else:
             raise SettingError(
                 f"--module {spec} is a {'class' if isinstance(loaded, type) else type(loaded).__name__}, but needs a "
                 "function build(dim, num_heads, max_length) that returns a Where, a class or "
-                "function of (vocab_size, wheres, settings) that makes a model, or a Task."
+                f"function of (vocab_size, wheres, settings) that makes a model, or a Task, as by task = {name}()."
             )
     return own
 

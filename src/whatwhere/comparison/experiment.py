@@ -40,7 +40,7 @@ from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import bytes_read, require_executor, run_all
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.statistics import seeds_sentence
-from whatwhere.comparison.tasks import Task, Text
+from whatwhere.comparison.tasks import Task, Text, is_task
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.comparison.variants import choose_settings, scheme_of, values_of
 from whatwhere.errors import SettingError
@@ -150,6 +150,8 @@ def compare(
     description = describe(subject, chosen)
     folder = Folder(out, subject, chosen, plans)
     finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
+    if against is not None and any(finished.values()):
+        folder.require_chosen_before(against)
     missing = _with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
     if progress and missing and (sentence := seeds_sentence(len(requested), len(numbers), against)):
         sys.stderr.write(f"whatwhere: {sentence}\n")
@@ -285,10 +287,12 @@ def planned(
 ) -> tuple[Task, Settings, list[Job], list[Path]]:
     """Return the task, the settings, a run of each variant, and the files; arguments as for `compare`."""
     requested = with_builds([schemes] if isinstance(schemes, str) else schemes)
-    chosen = make_settings(task if isinstance(task, str) else task.name, lengths, recipe, **settings)
+    chosen = make_settings(task if isinstance(task, str) else getattr(task, "name", ""), lengths, recipe, **settings)
     paths, own = [Path(file) for file in files], None if tokenizer is None else Path(tokenizer)
     if isinstance(task, str):
         subject = make_task(task, chosen.direction, chosen.trained, paths, own, show)
+    elif not is_task(task):
+        raise SettingError(f"task got {task!r}, but needs a name, or an object with what comparison.tasks.Task lists.")
     elif chosen.trained is not None or files or tokenizer is not None:
         raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
     elif (made_for := getattr(task, "direction", chosen.direction)) != chosen.direction:

@@ -15,12 +15,12 @@ import torch
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
 from whatwhere.comparison.model import build_wheres, own_builds
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
-from whatwhere.comparison.read import RESULTS, Comparison, read_json
+from whatwhere.comparison.read import RESULTS, Comparison, read_json, read_results
 from whatwhere.comparison.results import ComparisonRecord, LossesSoFar, RunResult, SchemeView, StartRecord, versions
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Task
+from whatwhere.comparison.tasks import Task, identity_of
 from whatwhere.errors import MissingExtra, ResultsError, SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
@@ -61,7 +61,7 @@ class Folder:
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
         own = next((model_name(job.model) for job in jobs if job.model is not None), None)
-        self._request = _Request(versions(), settings, device, task.identity, own)
+        self._request = _Request(versions(), settings, device, identity_of(task, settings.lengths), own)
         self._jobs = {job.name: job for job in jobs}
         self._identities = {name: _identity(job) for name, job in self._jobs.items()}
         try:
@@ -95,6 +95,17 @@ class Folder:
             )
         # The model is part of the run: without it the run is done again.
         return run if (self.path / run.result.file).is_file() else None
+
+    def require_chosen_before(self, against: str) -> None:
+        """Raise where results of this folder were computed without `against`, or with another scheme."""
+        with suppress(ResultsError):  # there are none yet, or they are damaged
+            request = read_results(self.path).record.request
+            if request is not None and request.against != against:
+                raise SettingError(
+                    f"{self.path} has results already, which were not begun with against={against!r}: a scheme that is "
+                    "chosen after the runs makes p-values too small.\nLeave it out, and pass it to whatwhere tables, "
+                    "which states that it was chosen afterwards; or choose another folder."
+                )
 
     def keep(self, run: Run) -> FinishedRun:
         """Write a finished run, its model and its trace."""

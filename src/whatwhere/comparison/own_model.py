@@ -202,11 +202,11 @@ def _require_logits(model: OwnModel, ids: Tensor, task: Task, name: str) -> None
     _require_equal(first, second, name)
 
 
-def _require_equal(first: Tensor, second: Tensor, name: str) -> None:
+def _require_equal(first: Tensor, second: Tensor, name: str, how: str = "called") -> None:
     if _change(first, second) > _SAME:
         raise SettingError(
-            f"{name} returns other logits when it is called again in evaluation mode: no score could be repeated.\n"
-            "Sample only where self.training is true, and keep nothing from call to call."
+            f"{name} returns other logits when it is {how} again in evaluation mode: no score could be repeated.\n"
+            "Sample only where self.training is true or, by PyTorch, where it is built; keep nothing from call to call."
         )
 
 
@@ -247,14 +247,18 @@ def _require_gradients(
     )
 
 
-def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], settings: Settings, name: str) -> None:
+def check_scheme(
+    model: ComparedModel, again: ComparedModel, ids: Int64[Tensor, "batch tokens"], settings: Settings, name: str
+) -> None:
     """Raise before any training what would make the scores of a scheme of the caller's own wrong.
 
     A parameter that gets no gradient would be counted, but keep its initial value. A gradient of zero is one where
     noise on all parameters does not change it, twice: some begin at zero. A decoder of ours does not see later tokens.
+    A model that is built `again`, from the same seed, is the same.
     """
     noisy, name, p = _with_noise(model), f"the scheme {name!r}", positions(ids.shape[1], device=ids.device)
     _require_equal(_logits(noisy, ids, p, name), _logits(noisy, ids, p, name), name)
+    _require_equal(_logits(noisy, ids, p, name), _logits(_with_noise(again), ids, p, name), name, "built")
     if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
         where = "cpu" if ids.device.type == "mps" else ids.device  # which has no float64
         _require_causal(noisy.to(where), ids[:, :_WINDOW].to(where), name)
@@ -323,6 +327,13 @@ def _require_causal(model: ComparedModel, ids: Tensor, name: str) -> None:
                     "logits before it, or how these depend on the weights, so its scores would be worth nothing.\n"
                     "Use here.attention(q, k, v), which is causal, or pass direction='encoder'."
                 )
+    device, half = ids.device, ids.shape[1] // 2
+    alone, followed = (_logits(model, x, positions(x.shape[1], device=device), name) for x in (ids[:, :half], ids))
+    if _change(followed[:, :half], alone) > _SAME:
+        raise SettingError(
+            f"{name} sees how many tokens follow: without the later ones, the first {half} have other logits. No step "
+            "of decoding could repeat its scores.\nRead max_length, which is fixed, or pass direction='encoder'."
+        )
 
 
 class _Narrow(TorchFunctionMode):

@@ -28,7 +28,7 @@ from whatwhere.comparison.token_text import TokenText, tokenized
 from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
-from whatwhere.what.text import read_bytes
+from whatwhere.what.text import read_bytes, require_text
 
 _SLOW_FROM = 1 << 23  # bytes of a text that take seconds to tokenize
 
@@ -70,6 +70,8 @@ def _read(files: Sequence[Path], show: bool) -> ByteText | bytes:
     """Return the text of files; what a pipe brings is kept in memory."""
     if not all(file.is_file() for file in files):
         return b"\n".join(map(read_bytes, files))
+    for file in files:
+        require_text(file)
     with bytes_read("reading the text", sum(file.stat().st_size for file in files), show) as on_read:
         return open_files(files, on_read)
 
@@ -179,7 +181,7 @@ def rehearse(plan: Job) -> ModelRecord | None:
         model.require_defined(p)
         model(ids, test_set.at, p)
     if is_own:
-        check_scheme(model, ids, settings, name)
+        check_scheme(model, build_model(plan.scheme, 0, task, settings, plan.model), ids, settings, name)
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own

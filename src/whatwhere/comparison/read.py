@@ -288,14 +288,6 @@ class OwnScores(Scored):
 
     Nothing is trained or checked here: runs of one seed must share what is random, or pairs mean nothing.
 
-    Args:
-        scores: by scheme, then seed, then length; None where a scheme cannot be tested. An accuracy is a share.
-        name: of the task.
-        longest_trained: the longest trained length.
-        measure: "accuracy", or a loss with its unit, such as "nats per token".
-        higher_is_better: True of an accuracy, False of a loss.
-        unit: what lengths count.
-
     Raises:
         SettingError: If there are no scores, runs differ in their seeds or lengths, no length is a trained one, or a
             score is not a finite number, or no share although it is an accuracy.
@@ -307,12 +299,13 @@ class OwnScores(Scored):
         ([256], Spread(median=1.3, min=1.3, max=1.3))
     """
 
+    # By scheme, seed and length; None where a scheme cannot be tested. An accuracy is a share.
     scores: Mapping[str, Mapping[int, Mapping[int, float | None]]]
-    name: str
-    longest_trained: int
-    measure: str
-    higher_is_better: bool
-    unit: str = "tokens"
+    name: str  # of the task
+    longest_trained: int  # the longest trained length
+    measure: str  # "accuracy", or a loss with its unit, such as "nats per token"
+    higher_is_better: bool  # True of an accuracy, False of a loss
+    unit: str = "tokens"  # what lengths count
 
     def __post_init__(self) -> None:
         if not self.scores or not self.seeds or not self.tested:

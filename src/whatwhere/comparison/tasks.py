@@ -8,6 +8,7 @@ text          each next byte, or token, of the user's own files
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from math import log
 from pathlib import Path
 from typing import Protocol, TypeGuard, final, runtime_checkable
@@ -32,48 +33,27 @@ VALIDATED = 8192  # tokens of all validation sets
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences with their targets.
+    """Sequences with their targets."""
 
-    Args:
-        ids: the tokens.
-        targets: the token to be predicted, -100 where there is none; (batch) with one target for each sequence, else
-            (batch, tokens).
-        groups: the number of the group that each target belongs to, -1 for none; shaped like targets.
-        at: the token at whose output the target is predicted, the same in all sequences, such as -1 for the last; None
-            where every token has a target.
-    """
-
-    ids: Int64[Tensor, "batch tokens"]
-    targets: Int64[Tensor, " batch *tokens"]
-    groups: Int64[Tensor, " batch *tokens"]
-    at: int | None
+    ids: Int64[Tensor, "batch tokens"]  # the tokens
+    targets: Int64[Tensor, " batch *tokens"]  # (batch) with one for each sequence; -100 where there is none
+    groups: Int64[Tensor, " batch *tokens"]  # the number of the group that each target belongs to, -1 for none
+    at: int | None  # the slot at whose output the target is predicted, such as -1; None where each token has a target
 
 
 @runtime_checkable
 class Task(Protocol):
-    """The interface of a task; a task of your own needs these attributes and methods and nothing else.
+    """The interface of a task; a task of your own needs these attributes and methods and nothing else."""
 
-    Attributes:
-        name: of the task.
-        unit: what lengths count, such as "arguments".
-        measure: "accuracy", or "nats per byte" and the like, where lower is better.
-        vocab_size: number of tokens in the vocabulary.
-        groups: names of the groups that scores are split into.
-        trained: the lengths of training.
-        tested_in_length: those of them that can be tested on sequences that training never shows.
-        shift_length: the length of the shift test.
-        identity: whatever else two runs must share to be compared, such as a digest of the text.
-    """
-
-    name: str
-    unit: str
-    measure: str
-    vocab_size: int
-    groups: tuple[str, ...]
-    trained: tuple[int, ...]
-    tested_in_length: tuple[int, ...]
-    shift_length: int
-    identity: str
+    name: str  # of the task
+    unit: str  # what lengths count, such as "arguments"
+    measure: str  # "accuracy", or "nats per byte" and the like, where lower is better
+    vocab_size: int  # number of tokens in the vocabulary
+    groups: tuple[str, ...]  # that scores are split into, by name
+    trained: tuple[int, ...]  # the lengths of training
+    tested_in_length: tuple[int, ...]  # those of them that can be tested on sequences that training never shows
+    shift_length: int  # the length of the shift test
+    identity: str  # whatever else two runs must share to be compared, such as a digest of the text
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -95,6 +75,24 @@ class Task(Protocol):
 def is_task(value: object) -> TypeGuard[Task]:
     """Return whether an object has all that a task needs."""
     return not isinstance(value, type) and isinstance(value, Task)
+
+
+def identity_of(task: Task, lengths: Sequence[int]) -> str:
+    """Return the identity of a task; of one's own with a digest of its sequences, which must be the same again."""
+    if isinstance(task, Expressions | Recall | Text):
+        return task.identity
+    made = [
+        [task.sample(8, torch.Generator().manual_seed(0))]
+        + [task.test_set(n, 8) for n in (*task.tested_in_length, *lengths)]
+        for _ in range(2)
+    ]
+    first, again = (repr([[x.tolist() for x in (b.ids, b.targets, b.groups)] for b in each]) for each in made)
+    if first != again:
+        raise SettingError(
+            f"the task {task.name!r} makes other sequences when it is called again.\nUse the generator in sample, and "
+            "one with a fixed seed in test_set."
+        )
+    return f"{task.identity} {sha256(first.encode()).hexdigest()[:16]}"
 
 
 def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:

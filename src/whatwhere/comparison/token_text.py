@@ -276,7 +276,8 @@ def _characters(text: ByteText, on_read: OnRead = lambda count: None, start: int
             characters = decoder.decode(chunk, final=read == len(text))
         except UnicodeDecodeError as problem:
             raise TextError(
-                f"the text is not UTF-8: the byte at offset {begins + problem.start:,} does not fit.\n"
+                f"{', '.join(map(str, text.files)) or 'the text'} is not UTF-8: the byte at offset "
+                f"{begins + problem.start:,} does not fit.\n"
                 "Convert it, or leave the tokenizer out: bytes can be anything."
             ) from None
         yield characters

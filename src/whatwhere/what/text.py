@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from unicodedata import category
@@ -22,6 +23,8 @@ NO_UNKNOWN = "\0no unknown word\0"
 """A token that no text contains: where it is the unknown one, unknown words are refused instead of dropped."""
 MOST_LISTED = 40  # vocabularies up to this size are listed where a word is unknown
 LARGEST_FILE = 1 << 30  # files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB
+_COMPRESSED = b"\x1f\x8b", b"PK\3\4", b"BZh9", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"
+_UTF16 = b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"  # or UTF-32
 _CHUNK = 1 << 20
 _NOWHERE = "\U00012000"  # a letter of cuneiform, which vocabularies lack
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -194,6 +197,14 @@ def read_bytes(file: str | Path) -> bytes:
     if not content:
         raise TextError(f"{file} is empty, but needs text.\nCheck the path.")
     return content
+
+
+def require_text(file: Path) -> None:
+    """Raise TextError where the first bytes of a file are those of a compressed one, or of UTF-16 or UTF-32."""
+    with suppress(OSError), open_bytes(file) as opened:  # whoever reads all of it says why it cannot be read
+        if (first := opened.read(6)).startswith(_COMPRESSED + _UTF16):
+            kind = "UTF-16" if first.startswith(_UTF16) else "a compressed file"
+            raise TextError(f"{file} is {kind}, whose bytes are not those of its text.\nMake it UTF-8 first.")
 
 
 def read_text(file: str | Path) -> str:
