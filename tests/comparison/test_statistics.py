@@ -82,6 +82,15 @@ def test_equal_gains_of_rounded_counts_have_neither_interval_nor_effect() -> Non
     assert (found.pairs[0].interval, found.pairs[0].effect) == (None, None)
 
 
+def test_losses_of_float64_are_compared_as_such() -> None:
+    scores = {name: {seed: {8: 1e6 + n / 100 + seed / 1000} for seed in range(6)} for n, name in enumerate("ab")}
+    for written, ahead in ((scores, 6), ({name: {s: {8: float(np.float32(x[8]))} for s, x in runs.items()}
+                                          for name, runs in scores.items()}, 0)):  # fmt: skip
+        found = paired_differences(OwnScores(written, "mine", 8, "perplexity", higher_is_better=False), 8)
+        assert isinstance(found, PairedDifferences)
+        assert found.pairs[0].ahead == ahead
+
+
 def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:
     gains = np.random.default_rng(0).normal(0.45, 1, (3, 17))
     sums = np.zeros((1, 3))

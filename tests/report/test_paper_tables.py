@@ -167,7 +167,14 @@ def test_methods_state_what_was_compared_and_tested(tmp_path: Path) -> None:
     assert "rotary and alibi (of our own). With each, " in methods
     assert "tested on new sequences: 20 of 64, 128; 12 of 256 bytes, 2 seeds" in methods
     assert "test sequences" not in methods, "a limit, of which more or fewer are tested"
-    assert "every scheme against rotary (chosen afterwards; “none” was chosen before the runs) is compared" in methods
+    chosen = "every scheme against rotary (chosen after the runs, so p (Holm) is too small; before them: “none”)"
+    assert f"{chosen} is compared" in methods
+    write_tables(read_results(folder), tmp_path / "before", ["markdown"])
+    before = (tmp_path / "before/methods.md").read_text(encoding="utf-8")
+    assert "every scheme against “none” (chosen before the runs) is compared" in before
+    change(folder, lambda data: data["request"].update(against=None))
+    write_tables(read_results(folder), tmp_path / "after", ["markdown"], against="rotary")
+    assert "before them: all pairs)" in (tmp_path / "after/methods.md").read_text(encoding="utf-8")
     assert "corrected for 2 pairs of schemes, each length by itself" in methods
     assert methods.endswith("The folder also holds 2 runs of other calls, which no test counts.\n")
     rows = {(row["bytes"], row["sequences"]) for row in rows_of(tmp_path / "out/scores.csv")}
@@ -203,6 +210,7 @@ def test_own_scores_have_the_tables_and_figures_of_a_comparison(tmp_path: Path) 
     written = write_tables(own, tmp_path / "own")
     files = {f"{name}.{suffix}" for name in ("scores", "differences") for suffix in ("csv", "md", "tex")}
     assert set(written.files) == files | {"methods.md", "methods.tex"}
+    assert (tmp_path / "own/methods.md").read_text().startswith("Runs of one seed are taken to share initial tokens")
     theirs = rows_of(tmp_path / "own/scores.csv")
     write_tables(results, tmp_path / "all", ["csv"])
     assert theirs == [row for row in rows_of(tmp_path / "all/scores.csv") if row["group"] == "all"]

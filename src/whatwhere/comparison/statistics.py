@@ -25,6 +25,7 @@ NO_SCIPY = "differences are tested with SciPy, which is not installed: pip insta
 _POWER = 0.8  # of this share of comparisons a difference is found that is called detectable
 _ENUMERATED = 14  # all sign patterns of so many seeds; of more, as many random ones
 _FLOAT32 = 2.0**-23  # relative rounding of a score that was a mean in float32, as earlier versions wrote accuracies
+_FLOAT64 = 2.0**-52  # the same of losses that are not all numbers of float32
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     The test flips signs: were two schemes alike, each seed's difference could as well have the opposite sign. Its
     p-value is the share of all sign patterns whose mean is at least as far from 0 as the measured one. It is exact up
     to 14 seeds (of more, 16,384 random patterns are taken), and uses the size of the differences, which a sign test
-    does not. The least p-value of n seeds is 2 / 2^n. Scores may be rounded to float32: what differs by no more than
-    that rounding is equal, in the test as in `ahead`.
+    does not. The least p-value of n seeds is 2 / 2^n. Accuracies may be rounded to float32, as losses that are
+    all numbers of float32: what differs by no more than that rounding is equal, in the test as in `ahead`.
 
     Holm's method keeps the chance of any false claim in the family below the level. The family is all pairs of schemes
     at this length, for the best scheme is chosen after looking; or all schemes against one that was chosen before.
@@ -129,7 +130,8 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     ]
     seeds = results.seeds
     both = np.array([(scores[first], scores[second]) for first, second in chosen]).reshape(len(chosen), 2, len(seeds))
-    gains, rounding = both[:, 0] - both[:, 1], _FLOAT32 * np.abs(both).sum(axis=1)
+    narrow = results.percent or bool((both.astype(np.float32) == both).all())
+    gains, rounding = both[:, 0] - both[:, 1], (_FLOAT32 if narrow else _FLOAT64) * np.abs(both).sum(axis=1)
     needed = seeds_needed(len(chosen))
     try:
         intervals = _intervals(gains, rounding)

@@ -129,7 +129,11 @@ def _tokenizer_sentence(task: TaskDescription) -> str:
     name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
     size = task.bytes_per_token.get(task.trained[0])
     tested = "" if size is None else f" ({size:.2f} in the part that is tested in length)"
-    bits = "" if size is None else ", but bits per byte do, of nearly the same tested part"
+    bits = ", but bits per byte do, of nearly the same tested part"
+    if size is None or text.unknown:
+        bits = (
+            "" if size is None else ", nor do bits per byte: an unknown token is predicted without the bytes it hides"
+        )
     return (
         f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} bytes in the "
         f"mean{tested}: losses per token of another tokenizer do not compare with these{bits}."
@@ -166,7 +170,7 @@ def setup_sentence(results: Scored) -> str:
     apart = {"task", "lengths", "trained", "device", *(["test_sequences"] if task.sequences else [])}
     schemes = listed([f"{name_text(name)}{' (of our own)' if name in own else ''}" for name in results.schemes])
     files = [] if record.request is None else [name_text(PurePath(file).name) for file in record.request.files]
-    text = f" on {listed(files) or 'a text'} ({name_text(task.identity)}; the last tenth is held out)"
+    text = f" on {listed(files) or 'a text'} ({visible(task.identity)}; the last tenth is held out)"
     changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
     model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
     trained = f"inputs of {ranges(sorted(set(results.task.trained)))} {unit_of(results)}"
@@ -194,9 +198,12 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
     """Describe how differences were tested, as a paper's section on methods does."""
     varied = isinstance(results, Comparison) and any(run.varied for run in results.runs)
     shared = "test sets and what their settings leave equal" if varied else "initial tokens, batches and test sets"
+    shared = f"{'share' if isinstance(results, Comparison) else 'are taken to share'} {shared}"
     pairs = "every pair of schemes" if found.against is None else f"every scheme against {scheme_name(found.against)}"
-    if results.against not in (None, found.against):
-        pairs += f" (chosen afterwards; {scheme_name(results.against or '')} was chosen before the runs)"
+    if found.against is not None and isinstance(results, Comparison) and results.record.request is not None:
+        before = "all pairs" if results.against is None else scheme_name(results.against)
+        after = f"after the runs, so p (Holm) is too small; before them: {before}"
+        pairs += f" (chosen {'before the runs' if found.against == results.against else after})"
     others = len(list(results.folder.glob("runs/*.json"))) - len(results.runs) if isinstance(results, Comparison) else 0
     apart = f" The folder also holds {count(others, 'run')} of other calls, which no test counts." if others > 0 else ""
     chosen = ""
@@ -208,7 +215,7 @@ def methods_sentence(results: Scored, found: PairedDifferences) -> str:
             "mean over the seeds, of sequences of the trained lengths that neither training nor any test has."
         )
     return (
-        f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
+        f"Runs of one seed {shared}, so {pairs} is compared seed by seed. p: exact "
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}, each "
         f"length by itself; claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's "
         "t for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
@@ -221,7 +228,7 @@ def choices_table(results: Scored) -> list[Table]:
     if not isinstance(results, Comparison) or not results.record.choices:
         return []
     rows = [
-        [name_text(each.scheme), name_text(name), number(loss, 4), "compared" if name == each.chosen else ""]
+        [name_text(each.scheme), name_text(name), decimals(loss, 3), "compared" if name == each.chosen else ""]
         for each in results.record.choices
         for name, loss in each.losses.items()
     ]

@@ -124,6 +124,8 @@ def _ticks(x: Sequence[Number], width: Number) -> list[Number]:
 def _draw_curve(axes: "Axes", curve: Series, n: int, x: Sequence[Number], opacity: float) -> "Line2D":
     """Draw a curve with its band, and return what stands for it in the legend."""
     values, color = curve.values, COLORS[1 + n % (len(COLORS) - 1)]
+    if n >= len(COLORS) - 1:  # halfway to white: no two of fourteen share a color
+        color = "#" + "".join(f"{(int(color[k : k + 2], 16) + 255) // 2:02x}" for k in (1, 3, 5))
     if curve.reference:
         (line,) = axes.plot(x, values, color=_GREY, linewidth=0.7, dashes=_REFERENCES[n % len(_REFERENCES)])
         known = [False, *map(math.isfinite, values), False]
