@@ -38,10 +38,7 @@ TRIED: dict[str, tuple[Callable[..., Any], str]] = {
     "class_weights": (lambda **named: ww.linear_cross_entropy(q, q[0, 0], IDS, **named), "reduction='none'"),
     "size_average": (lambda **named: ww.linear_cross_entropy(q, q[0, 0], IDS, **named), "Pass reduction="),
     "logit_softcapping": (lambda **named: ww.TokenEmbedding(9, 8).loss(q, IDS, **named), "Pass softcap="),
-    "original_max_position_embeddings": (
-        lambda **named: ww.scaling.YaRN(factor=2.0, **named),
-        "Pass original_length=",
-    ),
+    "original_max_position_embeddings": (lambda **named: ww.scaling.YaRN(2.0, **named), "Pass original_length="),
     "rope_scaling": (lambda **named: ww.Rotary(8, **named), r"Pass scaling=.*from_huggingface\(config\)"),
     "is_neox_style": (lambda **named: ww.Rotary(8, **named), "is_neox_style=False, else False"),
     "rotary_pct": (lambda **named: ww.Rotary(8, **named), "rotary_dim"),
