@@ -118,7 +118,8 @@ def as_whole(value: object) -> int | None:
     # A tuple of types and no union: torch.compile of PyTorch 2.9 cannot trace one.
     if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
         return value  # type: ignore[return-value]
-    if isinstance(value, bool) or getattr(value, "dtype", None) in (bool, torch.bool):
+    # Nor can that of 2.11 catch the TypeError of what is None.
+    if value is None or isinstance(value, bool) or getattr(value, "dtype", None) in (bool, torch.bool):
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]
