@@ -111,11 +111,11 @@ def _refuse_name_of_others(owner: str, name: str, known: Collection[str], instea
         raise SettingError(f"{owner} has no {other}argument {name!r}.\n{ways[0]}")
 
 
-def require_whole(owner: str, **sizes: int) -> None:
-    """Raise ShapeError unless every size is a whole number of at least 1."""
+def require_whole(owner: str, least: int = 1, /, **sizes: int) -> None:
+    """Raise ShapeError unless every size is a whole number of at least 1, or another least one."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ShapeError(f"{owner} got {name}={size!r}, but needs a whole number of at least 1.")
+        if isinstance(size, bool) or not isinstance(size, int) or size < least:
+            raise ShapeError(f"{owner} got {name}={size!r}, but needs a whole number of at least {least}.")
 
 
 def require_even(owner: str, reason: str, **sizes: int) -> None:

@@ -113,11 +113,9 @@ class Settings:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Check every setting by itself and against the others."""
         sizes = ("batch", "dim", "layers", "heads", "feedforward", "test_sequences")
         require_whole("a run", **{name: getattr(self, name) for name in sizes})
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
-            raise ShapeError(f"a run got steps={self.steps!r}, but needs a whole number of at least 0.")
+        require_whole("a run", 0, steps=self.steps)
         require_positive("a run", learning_rate=self.learning_rate)
         for name, known in _CHOICES.items():
             require_choice("a run", name, getattr(self, name), known)

@@ -49,7 +49,6 @@ class ModelCache:
         return self._text.positions
 
     def __repr__(self) -> str:
-        """Return how much there is, and where."""
         return f"<ModelCache: {len(self._layers)} layers, {self._text.tokens} tokens, {self.positions}>"
 
     def next(self, n: int = 1) -> Positions:

@@ -269,7 +269,6 @@ class Shown:
         )
 
     def __repr__(self) -> str:
-        """Describe what it is where nothing shows HTML."""
         return f"Shown({self._name!r}, {len(self.page):,} characters); save('studio.html') writes a page for a browser"
 
 

@@ -177,7 +177,6 @@ class FileTokenEmbedding(TokenEmbedding):
             )
 
     def __reduce__(self) -> Any:
-        """Raise SettingError: a copy would write to the same file."""
         raise SettingError(
             f"the table in {self.path} cannot be copied or pickled: both would write to one file.\nCopy the file, and "
             "open it; or save model.state_dict(), which leaves the table out."
@@ -289,7 +288,6 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
         super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Raise SettingError: a copy would write to the same files."""
         raise SettingError(
             f"{type(self).__name__} cannot be copied or pickled: two would write to one file.\nSave its state_dict()."
         )

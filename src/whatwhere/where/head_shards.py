@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
-from whatwhere.checks import answers_names_of_others, require_positive
+from whatwhere.checks import answers_names_of_others, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 
 M = TypeVar("M", bound="OfHeads")
@@ -157,9 +157,8 @@ def _checked(module: nn.Module, owner: str, first: int, count: int, total: int |
     if num_heads is None and total is None and sets > 1:
         raise ShapeError(f"{owner} has {sets} sets of parameters for any number of heads: pass total=, all heads.")
     whole = num_heads if num_heads is not None else total
-    for name, value, least in (("first", first, 0), ("count", count, 1), ("total", whole, 1)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise ShapeError(f"{owner}.heads() got {name}={value!r}, but needs a whole number of at least {least}.")
+    require_whole(f"{owner}.heads()", 0, first=first)
+    require_whole(f"{owner}.heads()", count=count, **({} if whole is None else {"total": whole}))
     if whole is not None and first + count > whole:
         raise ShapeError(f"{owner} has {whole} heads, but heads() got first={first}, count={count}.")
     return first + count if whole is None else int(whole)

@@ -107,7 +107,6 @@ class KVCache:
         return self._held[name].narrow(2, 0, self.tokens)
 
     def __repr__(self) -> str:
-        """Return how much there is, and where."""
         return f"<KVCache: {self._batch} x {self.tokens} tokens, {self.positions}>"
 
     def next(self, n: int = 1) -> Positions:

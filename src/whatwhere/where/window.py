@@ -63,7 +63,6 @@ class Window:
             )
 
     def __repr__(self) -> str:
-        """Return code that makes an equal one."""
         settings = [str(self.size)]
         settings += ["chunked=True"] if self.chunked else []
         settings += [f"first={self.first}"] if self.first else []

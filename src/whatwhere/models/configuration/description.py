@@ -115,7 +115,6 @@ class Plan:
         return Plan(self.scheme, {**self.settings, **settings}, self.shared)
 
     def __repr__(self) -> str:
-        """Return the call that builds it."""
         return f"{self.class_name}({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
 
 

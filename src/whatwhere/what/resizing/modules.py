@@ -297,7 +297,6 @@ class TrainedRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Merge the rows."""
         self.merge()
 
 

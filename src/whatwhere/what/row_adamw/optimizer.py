@@ -231,7 +231,6 @@ class RowAdamW(RowOptimizer[RowTable]):
             self._resume(new, group, state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Raise SettingError: a copy would be attached to no module."""
         raise SettingError(
             "RowAdamW cannot be copied or pickled, because it is attached to modules.\n"
             "Create another one, and load optimizer.state_dict() into it."

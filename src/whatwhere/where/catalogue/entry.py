@@ -112,7 +112,6 @@ class Builder:
     defaults: Callable[[Sizes], Mapping[str, Any]] = _no_defaults  # options override them
 
     def __call__(self, dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
-        """Return a Where with the scheme at its door."""
         sizes = Sizes(dim, num_heads, max_length)
         floats = _float_options(self.make)
         typed = {key: float(x) if key in floats and type(x) is int else x for key, x in options.items()}

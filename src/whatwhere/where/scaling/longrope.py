@@ -54,7 +54,6 @@ class LongRoPE(Scaling):
     follows_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Validate the settings; lists become tuples."""
         for name in ("short_factor", "long_factor"):
             factors = getattr(self, name)
             try:
