@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import whatwhere as ww
 from whatwhere.analysis.nearest_neighbors import Nearest
@@ -162,3 +163,26 @@ def test_each_run_answers_by_its_own_table_and_none_unasked(results: Path, tmp_p
         ww.analogy(results, "1", "2", "3")
     assert "models/learned-0.safetensors" in error_of("diff", results, results)
     assert "has 4 runs" in error_of("convert", results, tmp_path / "tsv", "--format", "projector")
+
+
+def test_a_file_of_several_models_names_the_table_that_was_searched(tmp_path: Path) -> None:
+    """Two text encoders in one file, as in checkpoints of SDXL."""
+    tables = [
+        "conditioner.embedders.0.transformer.text_model.embeddings.token_embedding.weight",
+        "conditioner.embedders.1.model.token_embedding.weight",
+    ]
+    random = np.random.default_rng(0)
+    save_file(
+        {name: random.standard_normal((9, n + 4)) for n, name in enumerate(tables)}, tmp_path / "sdxl.safetensors"
+    )
+    for words in (["neighbors", "#1"], ["similarity", "#1", "#2"], ["analogy", "#1", "#2", "#3"], ["map"]):
+        out = ["--out", str(tmp_path / "map.svg")] if words == ["map"] else []
+        said = whatwhere(words[0], tmp_path / "sdxl.safetensors", *words[1:], *out)
+        assert f"This is of {tables[1]}; --table takes" in said.out, said.err
+        assert tables[0] in said.out
+        assert (
+            "This is of"
+            not in whatwhere(
+                words[0], tmp_path / "sdxl.safetensors", *words[1:], *out, "--run", "conditioner.embedders.0"
+            ).out
+        )

@@ -244,6 +244,7 @@ def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> Non
     right = load_file(tmp_path / "golden" / "golden.safetensors")
     assert {key.rpartition(".")[2] for key in right} >= EXPECTED[name]
     for key, value in right.items():
+        assert value.shape or not failed_of(tmp_path, {key: value.reshape(1)})
         real = value.dtype.kind == "f"
         wrong = np.asarray(np.where(np.isfinite(value), value * 1.05 + 0.01, 0) if real else value + 1)
         assert [each.law.replace(" ", "_") for each in failed_of(tmp_path, {key: wrong})] == [key.rpartition(".")[2]]

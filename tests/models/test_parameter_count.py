@@ -150,6 +150,8 @@ def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
 def test_a_table_of_sinusoids_is_known_in_any_layout(layout: Any, rows: int, dtype: torch.dtype) -> None:
     table = ww.Sinusoidal(64, layout=layout)(torch.arange(rows))[0].to(dtype).float().numpy()
     assert are_sinusoids(table)
+    padded = np.concatenate([table[:1], 0 * table[:1], table[2:]])  # as fairseq writes one
+    assert are_sinusoids(padded) == (rows > 6)
     rng = np.random.default_rng(0)
     assert not are_sinusoids(table + rng.normal(0, 0.1, table.shape))
     assert not are_sinusoids(np.full_like(table, np.nan))

@@ -52,6 +52,7 @@ class SearchedTable:
 
     path: str
     table: str
+    others: Sequence[str]  # token tables of other models in the file
     rows: int
     dim: int
     dtype: str
@@ -252,9 +253,9 @@ def _terms(words: Sequence[str]) -> tuple[str, str, str]:
 def _searched(checkpoint: Checkpoint, table: Table, centered: bool) -> dict[str, Any]:
     """Return the fields of `SearchedTable`."""
     return {
-        "path": str(checkpoint.path), "table": table.name, "rows": table.rows, "dim": table.weight.shape[1],
-        "dtype": table.dtype, "not_finite": named_rows(table.words, table.broken.tolist(), table.marking),
-        "centered": centered,
+        "path": str(checkpoint.path), "table": table.name, "others": checkpoint.names.others, "rows": table.rows,
+        "dim": table.weight.shape[1], "dtype": table.dtype, "centered": centered,
+        "not_finite": named_rows(table.words, table.broken.tolist(), table.marking),
     }  # fmt: skip
 
 

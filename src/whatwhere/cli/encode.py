@@ -59,8 +59,8 @@ def encode(
     from whatwhere.report.tokens import walk_steps
     from whatwhere.what import text as texts
 
-    if text is not None and file is not None:
-        raise TextError("encode got a text and a file, but encodes one of them: pass only one.")
+    if sum(each is not None for each in (text, file, ids)) > 1:
+        raise TextError("encode got several of a text, a file and ids, but encodes one of them: pass only one.")
     content = texts.read_text(file) if file is not None else text
     if content is None and ids is None:
         raise TextError('encode needs a text, a file or ids: whatwhere encode "The cat sat on the mat."')

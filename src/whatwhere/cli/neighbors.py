@@ -182,6 +182,7 @@ def draw(
     facts = MapFacts(
         path=str(checkpoint.path),
         table=source.name,
+        others=checkpoint.names.others,
         rows=source.rows,
         dim=source.weight.shape[1],
         not_finite=named_rows(source.words, source.broken.tolist(), source.marking),

@@ -276,6 +276,8 @@ def verify(
     if not given:
         raise SettingError(f"{numbers} has no numbers.\nWrite some under the names of {NUMBERS}.")
     for name, value in given.items():
+        if name in right and right[name].shape == () and value.shape == (1,):  # as of libraries without scalars
+            given[name] = value = value.reshape(())
         if name not in right:
             raise SettingError(
                 f"{numbers} has {quoted(name)}, which is not a name of these golden vectors.\nThey are: "

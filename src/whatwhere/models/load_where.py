@@ -33,7 +33,9 @@ _PLAIN = (
 _PROJECTION = re.compile(
     r"(?:encoder\.)?layers?\.(\d{1,5})\.(?:self_attn|attention\.self)\.(q_proj|k_proj|query|key)\.weight"
 )
-_OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
+_OTHERWISE = (
+    "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length), or encode --scheme none."
+)
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "LearnedRotary.alpha": (".rotary_emb.alpha", ".lerope.alpha"),
     "SSMax.weight": (".layers.{}.self_attn.softmax_scaling.scale", ".layers.{}.attention.ssmax_scaling.s"),

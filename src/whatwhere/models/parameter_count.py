@@ -99,6 +99,7 @@ def are_sinusoids(table: Float[np.ndarray, "rows dim"]) -> bool:
     Then v(p+1) + v(p-1) = 2 cos(w) v(p), within the rounding of bfloat16, and the fastest has w = 1.
     """
     rows = np.asarray(table[:512], np.float64)
+    rows = rows[max(np.flatnonzero(~rows[:4].any(axis=1)), default=-1) + 1 :]  # behind the padding row of fairseq
     if len(rows) < 5 or not np.isfinite(rows).all():
         return False
     middle, sides = rows[1:-1], rows[2:] + rows[:-2]

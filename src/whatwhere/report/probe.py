@@ -177,7 +177,7 @@ def _input(change: InputChange) -> str:
 
 def _registry(record: ProbeRecord) -> str:
     if record.differences is None:
-        return f"The configuration alone is not read: {record.unread}"
+        return f"The configuration alone is not read: {' '.join(str(record.unread).split())}"
     if not record.differences:
         return "The configuration alone is read alike."
     some = [

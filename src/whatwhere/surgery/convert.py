@@ -252,9 +252,10 @@ def convert_format(
         copy.notes += [f"not written, as safetensors hold tensors alone: {' and '.join(lost)}"] if lost else []
         if dtype is not None:
             return _written_as(copy, dtype)
-        if widened := {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED:
-            copy.notes.append(f"{', '.join(sorted(widened))} became float32")
-        return copy.write("convert")
+        if widened := [entry.dtype for entry in checkpoint.tensors.values() if entry.dtype in QUANTIZED]:
+            copy.notes.append(f"{', '.join(sorted({*widened}))} became float32")
+        report = copy.write("convert")
+        return replace(report, kept=report.kept - len(widened))
     require_writable_output(out, {path, *(entry.file for entry in checkpoint.tensors.values())}, force)
     if checkpoint.token_table is None:
         raise checkpoint.without_table("Use --format safetensors.")
