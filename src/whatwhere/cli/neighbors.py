@@ -158,7 +158,7 @@ def draw(
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table
-    from whatwhere.report.tokens import MapFacts, describe, map_points, map_text
+    from whatwhere.report.tokens import MapFacts, describe, map_points, map_text, of_other_models
 
     checkpoint = open_run(on_base(path, base, allow_pickle=allow_pickle), table, run, allow_pickle)
     _check_targets(out, tsv, checkpoint)
@@ -182,7 +182,6 @@ def draw(
     facts = MapFacts(
         path=str(checkpoint.path),
         table=source.name,
-        others=checkpoint.names.others,
         rows=source.rows,
         dim=source.weight.shape[1],
         not_finite=named_rows(source.words, source.broken.tolist(), source.marking),
@@ -202,7 +201,8 @@ def draw(
     if tsv is not None:
         show_step("writing the table")
         write_projector(tsv, weight, [token for _, token, *_ in points])
-    return Printed(facts, [*describe(facts), *(f"Written: {Path(file).resolve()}" for file in files)])
+    lines = [*describe(facts), *of_other_models(source.name, checkpoint.names.others)]
+    return Printed(facts, [*lines, *(f"Written: {Path(file).resolve()}" for file in files)])
 
 
 def _named_rows(

@@ -54,13 +54,13 @@ def found_rows(result: SearchedTable) -> Iterator[Part]:
         some = ", ".join(f"{_shown(row)} (#{row.id})" for row in result.not_finite[:_NAMED])
         more = f" and {len(result.not_finite) - _NAMED:,} more" if len(result.not_finite) > _NAMED else ""
         yield f"Excluded, because they contain NaN or infinity: {some}{more}."
-    yield from of_other_models(result)
+    yield from of_other_models(result.table, result.others)
 
 
-def of_other_models(result: "SearchedTable | MapFacts") -> Iterator[str]:
-    """Return which of the tables of several models in one file this is about."""
-    if others := [name for name in result.others if name != result.table]:
-        yield f"This is of {result.table}; --table takes those of other models in the file: {', '.join(others[:3])}."
+def of_other_models(table: str, tables: Sequence[str]) -> Iterator[str]:
+    """Return which of the tables of several models in one file was read."""
+    if others := [name for name in tables if name != table]:
+        yield f"This is of {table}; --table takes those of other models in the file: {', '.join(others[:3])}."
 
 
 def _columns(found: Mapping[str, Sequence[Neighbor]], measure: str) -> Table:
@@ -140,7 +140,6 @@ class MapFacts:
 
     path: str  # of the checkpoint
     table: str  # name of the tensor
-    others: Sequence[str]  # token tables of other models in the file
     rows: int  # of the table
     dim: int  # of the table
     not_finite: Sequence[NamedRow]  # rows that are ignored, for they hold NaN or infinity
@@ -202,7 +201,6 @@ def describe(facts: MapFacts) -> list[str]:
             f"{groups.stay} of {groups.compared} tokens have their nearest of the other {facts.shown - 1}, by cosine "
             f"in the table, in their own group; cosines within groups {within}, between groups {between}"
         )
-    lines += of_other_models(facts)
     if facts.not_finite:
         lines.append(f"{count(len(facts.not_finite), 'row')} with NaN or infinity ignored")
     return lines
