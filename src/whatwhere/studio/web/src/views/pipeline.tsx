@@ -24,33 +24,35 @@ export function Pipeline() {
   const walk = useQuery("pipeline.walk", empty ? null : { text, tokens, scheme, head, causal, dim, heads, seed });
   return (
     <>
-      <div class="controls" role="search">
-        <TextField label="Text" hint="any text, Ctrl+K" name="text" />
-        <Folded title="tokens, positions, mask">
-          {about.tables.input && (
-            <Choice
-              label="what"
-              name="tokens"
-              options={[
-                ["loaded", about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"],
-                ["words", "the words of the text, fresh rows"],
-              ]}
-              set={(tokens) => ({ tokens, head: 0 })}
-            />
-          )}
-          <SchemeChoice also={{ head: 0, pair: 0 }} />
-          {tokens === "words" && <Choice label="features" name="dim" options={[[0, "as open"], 8, 16, 32, 64]} />}
-          {useCatalogue() && (
-            <Choice
-              label="heads"
-              name="heads"
-              options={[[0, "as open"], 1, 2, 4, 8]}
-              set={(heads) => ({ heads, head: 0 })}
-            />
-          )}
-          <Flag label="causal mask" name="causal" />
-        </Folded>
-      </div>
+      {!about.exported && (
+        <div class="controls" role="search">
+          <TextField label="Text" hint="any text, Ctrl+K" name="text" />
+          <Folded title="tokens, positions, mask">
+            {about.tables.input && (
+              <Choice
+                label="what"
+                name="tokens"
+                options={[
+                  ["loaded", about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"],
+                  ["words", "the words of the text, fresh rows"],
+                ]}
+                set={(tokens) => ({ tokens, head: 0 })}
+              />
+            )}
+            <SchemeChoice also={{ head: 0, pair: 0 }} />
+            {tokens === "words" && <Choice label="features" name="dim" options={[[0, "as open"], 8, 16, 32, 64]} />}
+            {useCatalogue() && (
+              <Choice
+                label="heads"
+                name="heads"
+                options={[[0, "as open"], 1, 2, 4, 8]}
+                set={(heads) => ({ heads, head: 0 })}
+              />
+            )}
+            <Flag label="causal mask" name="causal" />
+          </Folded>
+        </div>
+      )}
       {empty ? (
         <p class="lead">Type a text above.</p>
       ) : (
