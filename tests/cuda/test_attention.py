@@ -270,6 +270,13 @@ def test_other_biases_are_refused(make, how, small):
         make().to(small).at(P.to(small)).attention(q, k, v, engine="flash", **how)
 
 
+def test_a_line_of_more_distances_than_memory_has_is_refused(small):
+    q, k, v, _ = drawn(Case(lambda: None), torch.float16, small)
+    here = ww.Where(ww.Sandwich(HEADS)).at(ww.positions(21, start=2**33, device=small))
+    with pytest.raises(SettingError, match="its bias must be one by distance"):
+        here.attention(q, k, v, engine="flash")
+
+
 def test_positions_that_are_too_far_apart_are_refused(small):
     if small.type != "cpu":
         pytest.skip("on a GPU it stops the program")

@@ -187,7 +187,7 @@ class DistanceBias(ScoreBias, ABC):
 
     def by_distance(self, most: int | None, device: torch.device) -> ByDistance | None:
         """Return one number for each distance."""
-        if most is None:
+        if most is None or most > 2**20:  # a line of more is memory that no kernel should need
             return None
         rows = torch.arange(2 * most + 1, device=device)
         return ByDistance("rows", self._line(rows - most), rows, -most)
