@@ -478,6 +478,12 @@ def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
         read_results(folder)
     )
     assert "\nRuns of one seed share test sets and what their settings " in report(folder).words
+    for unknown, words in ((None, ", but bits per byte do, of nearly"), (0.01, "1.00% of them unknown, of 2.00 bytes")):
+        text = {"tokenizer": "m/tokenizer.json", "tokenizer_sha256": "", "tokens": 9, "bytes_per_token": 2.0}
+        text |= {"unknown": unknown}
+        change(folder, lambda data, text=text: data["task"].update(tokenized=text, bytes_per_token={"1": 2.0}))
+        assert words in (said := scope_sentence(read_results(folder)))
+        assert ("nor do bits per byte" in said) == (unknown is not None)
 
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:

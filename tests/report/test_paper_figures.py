@@ -110,6 +110,7 @@ def test_series_differ_without_their_colors() -> None:
     dashes = [str(line._dash_pattern) for line in drawn]  # matplotlib has no public name for it
     assert len(set(zip(dashes, [line.get_color() for line in drawn], strict=True))) == 16, "no two look alike"
     assert len(set(dashes[13:])) == 3
+    assert len({line.get_color() for line in drawn[:13]}) == 13
     assert len({(dash, line.get_marker()) for dash, line in zip(dashes, drawn, strict=True)}) >= 13
 
 
