@@ -254,3 +254,12 @@ def test_windows_of_two_configurations_differ(model_type: str, tmp_path: Path) -
     assert fact["name"] == "windows"
     assert fact["first"].startswith("3 tokens: ")
     assert fact["second"].startswith("5 tokens: ")
+
+
+def test_a_layout_alone_is_no_other_encoding(tmp_path: Path) -> None:
+    """Cohere pairs neighboring features, Llama halves; with another theta the encodings differ too."""
+    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "rope_theta": 1e4}
+    for name, config in {"a": {"model_type": "llama"}, "b": {"model_type": "cohere"}, "c": {"rope_theta": 5e5}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"model_type": "cohere"} | sizes | config))
+    for other, what in (("b", "the pair layouts of 2 layers differ"), ("c", "positional encodings of 2 layers differ")):
+        assert what in whatwhere("diff", tmp_path / "a.json", tmp_path / f"{other}.json").out

@@ -49,6 +49,11 @@ class RotaryDifference:
     distances: Sequence[int]
     cosine: Sequence[float]  # of a vector rotated by the one and by the other, at each distance between two tokens
 
+    @property
+    def rotates_alike(self) -> bool:
+        """Whether frequencies and magnitudes are equal, so that the layout of pairs alone may differ."""
+        return not self.differing and self.magnitudes[0] == self.magnitudes[1]
+
 
 @dataclass(frozen=True, eq=False)
 class LayerDifference:

@@ -66,11 +66,13 @@ def _others_fact(groups: Sequence[GroupDifference] | Missing) -> str:
 def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str:
     if isinstance(configuration, Missing):
         return ""
+    parts = [*configuration.query_key, *configuration.score]
     settings = len(configuration.keys) + len(configuration.facts)
-    layers = len({layer for part in (*configuration.query_key, *configuration.score) for layer in part.layers})
+    layers = len({layer for part in parts for layer in part.layers})
     if not settings and not layers:
         return "no difference between the configurations"
-    differing = f", and the positional encodings of {count(layers, 'layer')}" if layers else ""
+    what = "pair layouts" if all(p.rotary and p.rotary.rotates_alike for p in parts) else "positional encodings"
+    differing = f", and the {what} of {count(layers, 'layer')}" if layers else ""
     return f"{count(settings, 'setting')} of the configurations{differing} differ{'s' * (settings == 1 and not layers)}"
 
 
