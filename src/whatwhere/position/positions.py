@@ -560,13 +560,16 @@ class Positions:
                 "For one token pass p[t : t + 1], for some slots a tensor of them; for some axes or rows, index "
                 "p.index itself."
             )
-        first, _, step = tokens.indices(self.tokens)
+        # By arithmetic: the compiler of PyTorch 2.11 traces neither slice.indices nor a slice of a range.
+        first, step = int(tokens.start or 0), tokens.step or 1
+        first = min(first, self.tokens) if first >= 0 else max(first + self.tokens, 0)
         whole = self
         if self.sliced is not None:  # a slice of a slice is one of the whole
             whole, start, stride = self.sliced
             first, step = start + first * stride, step * stride
         run, known = tokens.step in (None, 1), (self.document_length, self.document_start)
-        counted = (self._counted() or range(0))[tokens]
+        counted = self._counted()
+        counted = counted[tokens] if counted else None
         part = self._chosen(tokens, run, *known, sliced=(whole, first, step), counted=counted)
         return part._counted_from(counted[0] if run and counted else None)
 
@@ -603,7 +606,7 @@ class Positions:
         lengths: Tensor | None,
         starts: Tensor | None,
         sliced: "tuple[Positions, int, int] | None" = None,
-        counted: range = range(0),
+        counted: range | None = None,
     ) -> "Positions":
         """Return the positions of some tokens, with what is known of their documents."""
         index = self.index[..., tokens]
