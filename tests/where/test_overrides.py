@@ -112,6 +112,14 @@ def test_queries_and_keys_are_mapped_as_the_subclass_maps_them(name: str) -> Non
         with pytest.raises(SettingError, match="Override rotate_back"):
             tripled.rotate_back(thrice, bound)
 
+        class Undone(Tripled):
+            def rotate_back(self, y: Tensor, bound) -> Tensor:
+                return super().rotate_back(y, bound) / 3
+
+        undone = make(Undone)
+        undone.load_state_dict(plain.state_dict())
+        torch.testing.assert_close(undone.rotate_back(thrice, bound), x)
+
 
 def test_vectors_of_positions_are_those_of_the_subclass() -> None:
     class Doubled(ww.Learned):

@@ -222,7 +222,8 @@ class ScaledRotaryMap(RotaryMap):
             True
         """
         kind = type(self)
-        if (kind.map_query, kind.map_key) != (RotaryMap.map_query, RotaryMap.map_key):
+        as_here = (RotaryMap.map_query, RotaryMap.map_key, ScaledRotaryMap.rotate_back)
+        if kind.rotate_back is as_here[2] and (kind.map_query, kind.map_key) != as_here[:2]:
             raise SettingError(
                 f"{kind.__name__} overrides map_query or map_key, and what undoes them is not known.\n"
                 "Override rotate_back, too."
