@@ -124,17 +124,17 @@ def test_t5_and_its_broken_readings(bidirectional):
     def table(q, k):
         return np.array([[[weight[bucket(int(i - j)), head] for j in k] for i in q] for head in range(2)])
 
-    def or_missing(fn):
+    def checked(fn):
         return check_bias(fn, 2, expected=table, causal=not bidirectional, max_length=2001)
 
-    or_missing(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
-    swapped = or_missing(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
-    late = or_missing(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
+    checked(lambda q, k: t5(q, k, causal=not bidirectional)[0]).require()
+    swapped = checked(lambda q, k: torch.from_numpy(table(k.numpy(), q.numpy())).mT)
+    late = checked(lambda q, k: torch.from_numpy(table(q.numpy() + 1, k.numpy())))
     assert failed(swapped) == failed(late) == {"formula"}
     assert "distance is key minus query" in notes(swapped)
     assert "distances are one too large" in notes(late)
     if bidirectional:
-        oneway = or_missing(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
+        oneway = checked(lambda q, k: torch.from_numpy(table(q.numpy(), k.numpy())).masked_fill(q[:, None] < k, 0))
         assert "made for causal attention" in notes(oneway)
 
 
@@ -243,6 +243,16 @@ def test_an_encoding_of_ones_own_is_compared_with_its_formula(fn, laws, words):
     assert failed(report) == laws
     assert words in notes(report)
     assert {report[law].outcome for law in ("layout", "bounded", "inner product")} == {"does not apply"}
+
+
+def test_no_formula_of_ones_own_is_asked_beyond_the_last_position() -> None:
+    table = decays(np.arange(300))
+
+    def wrong_far_away(positions: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(table)[positions].float() + (positions > 250)[:, None]
+
+    report = check_input_encoding(wrong_far_away, 5, expected=lambda p: table[p], max_length=300)
+    assert {"far"} <= failed(report)
 
 
 def test_laws_that_cannot_be_measured_repeat_the_reason_of_the_formula() -> None:

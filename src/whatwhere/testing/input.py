@@ -86,7 +86,7 @@ def check_input_encoding(
     else:
         settings = {"dim": dim, "expected": "function"}
     last = harness.last_position("check_input_encoding", max_length)
-    laws = _Laws(fn, _Formula(dim, layout, theta, expected), last, torch.device(device))
+    laws = _Laws(fn, _Formula(dim, layout, theta, expected, last), last, torch.device(device))
     return Report("check_input_encoding", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
@@ -98,11 +98,12 @@ class _Formula:
     layout: Layout
     theta: float
     own: Callable[[np.ndarray], np.ndarray] | None
+    last: int  # position, beyond which a formula of one's own may not be defined
 
     def at(self, positions: Int64[Tensor, " tokens"]) -> Float64[Tensor, "tokens dim"]:
         if self.own is None:
             return torch.from_numpy(reference.sinusoid(positions.numpy(), self.dim, self.theta, self.layout))
-        vectors = torch.as_tensor(np.asarray(self.own(positions.numpy()), np.float64))
+        vectors = torch.as_tensor(np.array(self.own(positions.numpy()), np.float64))
         if vectors.shape == (len(positions), self.dim):
             return vectors
         raise ShapeError(
@@ -153,9 +154,8 @@ class _Laws(FormulaLaws):
 
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
         result, right = self.call(positions), self.formula.at(positions)
-        errors = (result.double() - right).abs().amax(-1) / right.abs().amax(-1).clamp(
-            min=1
-        )  # of large numbers relative
+        largest = right.abs().amax(-1).clamp(min=1)  # of large numbers errors are relative
+        errors = (result.double() - right).abs().amax(-1) / largest
         return Measurement(errors, positions, tolerance, partial(_explain, self.formula, positions, result))
 
     def layout(self) -> None:
@@ -240,9 +240,10 @@ def _explain(formula: _Formula, positions: Int64[Tensor, " tokens"], result: Flo
 def _mistakes(formula: _Formula, positions: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
     if formula.own is None:
         yield from _mistakes_of_sinusoids(formula, positions)
-    yield "positions in bfloat16 explain it", formula.at(positions.bfloat16().long())
-    for ahead in (1, 2):
-        yield f"it is {ahead} ahead: its first position is {ahead}", formula.at(positions + ahead)
+    moved = {f"it is {ahead} ahead: its first position is {ahead}": positions + ahead for ahead in (1, 2)}
+    for what, at in {"positions in bfloat16 explain it": positions.bfloat16().long(), **moved}.items():
+        if formula.own is None or at.amax() <= formula.last:
+            yield what, formula.at(at)
     factor = float(result.double()[0].norm() / formula.at(positions)[0].norm())
     yield f"it is {factor:.4g} times the formula", factor * formula.at(positions)
 
