@@ -29,7 +29,7 @@ WHOLE_AT_NULL = ("glm", "glm4", "glm4_moe", "glm4v_moe_text", "moonshine", "qwen
 
 @pytest.mark.parametrize("model_type", [*WHOLE_AT_NULL, "recurrent_gemma"])
 def test_a_fraction_of_null_is_the_whole_head(model_type: str) -> None:
-    """NoData, it has the default of the type, which is a part."""
+    """Absent, it has the default of the type, which is a part."""
     sections = {"glm4v_moe_text": [2, 3, 3], "qwen3_5_text": [3, 3, 2]}.get(model_type)
     rope = {} if sections is None else {"rope_parameters": {"rope_type": "default", "mrope_section": sections}}
     names = ("rope_parameters", "partial_rotary_factor")

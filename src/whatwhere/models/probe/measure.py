@@ -57,6 +57,8 @@ def natural_run(subject: Subject) -> Run:
     contents += contents in (_TOKENS, _TOKENS + 1)  # so that no axis is taken for another one
     try:
         return subject.run(contents, _TOKENS)
+    except CheckpointError:
+        raise
     except (ValueError, IndexError, RuntimeError) as problem:  # as of learned positions that end before
         text = " ".join(str(problem).split())[:200]
         raise CheckpointError(f"the model does not run on {_TOKENS} tokens, which a probe needs: {text}.") from problem
