@@ -83,12 +83,23 @@ def test_equal_gains_of_rounded_counts_have_neither_interval_nor_effect() -> Non
 
 
 def test_losses_of_float64_are_compared_as_such() -> None:
-    scores = {name: {seed: {8: 1e6 + n / 100 + seed / 1000} for seed in range(6)} for n, name in enumerate("ab")}
-    for written, ahead in ((scores, 6), ({name: {s: {8: float(np.float32(x[8]))} for s, x in runs.items()}
-                                          for name, runs in scores.items()}, 0)):  # fmt: skip
-        found = paired_differences(OwnScores(written, "mine", 8, "perplexity", higher_is_better=False), 8)
+    wide = {name: [1e6 + n / 100 + seed / 1000 for seed in range(6)] for n, name in enumerate("ab")}
+    narrow = {name: [1e6 + n / 16] * 6 for n, name in enumerate("ab")}  # neighbors in float32
+    far = {"a": [0.0] * 6, "b": [0.93, 0.2, 0.33, 0.31, 0.71, 0.28]}  # whose sum depends on the order by 2 ulp
+    for losses, lengths, ahead, p in (
+        (wide, [8], 6, 2 / 64),
+        (narrow, [8], 0, 1.0),
+        (narrow, [7, 8], 0, 1.0),
+        (far, [8], 6, 2 / 64),
+    ):
+        scores = {
+            name: {seed: {n: x + (8 - n) / 16 for n in lengths} for seed, x in enumerate(each)}
+            for name, each in losses.items()
+        }
+        own = OwnScores(scores, "mine", 8, "perplexity", higher_is_better=False)
+        found = paired_differences(own, None)
         assert isinstance(found, PairedDifferences)
-        assert found.pairs[0].ahead == ahead
+        assert (found.pairs[0].ahead, found.pairs[0].p) == (ahead, p)
 
 
 def test_more_seeds_than_can_be_enumerated_take_random_patterns() -> None:

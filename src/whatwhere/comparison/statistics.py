@@ -25,7 +25,7 @@ NO_SCIPY = "differences are tested with SciPy, which is not installed: pip insta
 _POWER = 0.8  # of this share of comparisons a difference is found that is called detectable
 _ENUMERATED = 14  # all sign patterns of so many seeds; of more, as many random ones
 _FLOAT32 = 2.0**-23  # relative rounding of a score that was a mean in float32, as earlier versions wrote accuracies
-_FLOAT64 = 2.0**-52  # the same of losses that are not all numbers of float32
+_FLOAT64 = 2.0**-46  # the same of other losses, whose sums over up to 64 seeds and sign patterns are rounded too
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     ]
     seeds = results.seeds
     both = np.array([(scores[first], scores[second]) for first, second in chosen]).reshape(len(chosen), 2, len(seeds))
-    narrow = results.percent or bool((both.astype(np.float32) == both).all())
+    lengths = results.trained if length is None else (length,)  # whose mean in float64 is a number of float32 no more
+    losses = (x for scheme in scores for n in lengths for x in results.by_seed(scheme, n).values())
+    narrow = results.percent or all(x is None or float(np.float32(x)) == x for x in losses)
     gains, rounding = both[:, 0] - both[:, 1], (_FLOAT32 if narrow else _FLOAT64) * np.abs(both).sum(axis=1)
     needed = seeds_needed(len(chosen))
     try:
