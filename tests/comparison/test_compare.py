@@ -110,16 +110,19 @@ MEMO = {}
 CALLS = 1
 
 def counted():
+    '''Count the calls of a
+    global CONFIG, which no line changes.'''
     global CALLS
     CALLS += 1
 
 def steep(dim, heads, rows):
     MEMO[rows] = rows
     numbers.SEEN += CALLS
+    numbers.CONFIG[rows] = rows
     counted()
     return numbers.K * twice(CONFIG["slope"][0])
 """
-NUMBERS = "K = 3.0\nSEEN = 0\n\n\ndef scaled(x, factor, by):\n    return factor * x\n"
+NUMBERS = "K = 3.0\nSEEN = 0\nCONFIG = {}\n\n\ndef scaled(x, factor, by):\n    return factor * x\n"
 
 
 @pytest.mark.parametrize(

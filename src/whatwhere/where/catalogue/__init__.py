@@ -4,6 +4,7 @@ rotary@theta=500000 is the entry rotary with theta=500000, rotary@512*3/none thr
 without positions.
 """
 
+import ast
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -11,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import getsource, signature
 from pathlib import Path
-from re import MULTILINE, escape, findall, search, sub
+from re import findall, search, sub
 from textwrap import dedent
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -367,16 +368,33 @@ def source_of(*built: object) -> str:
                 todo.append(value)
             elif not name.startswith("__") and _is_plain(value):
                 found[name] = f"{name} = {value!r}"
-    code = "\n".join(text for each, text in found.items() if not isinstance(each, str))
-    return "\n\n".join(text for each, text in found.items() if not (isinstance(each, str) and _is_changed(each, code)))
+    changed = set().union(*(_changed(text) for each, text in found.items() if not isinstance(each, str)))
+    return "\n\n".join(text for each, text in found.items() if each not in changed)
 
 
-def _is_changed(name: str, code: str) -> bool:
-    """Return whether code changes a global value: what is remembered from call to call is not a setting."""
-    name, assigned = escape(name), r"\s*[-+*/|]?=(?!=)"
-    container = rf"\b{name}(\[[^\]]*\]{assigned}|\.(append|extend|insert|add|update|setdefault|pop|clear)\()"
-    number = rf"^\s*global\b.*\b{name}\b" + (rf"|\b{name}{assigned}" if "." in name else "")
-    return search(f"{container}|{number}", code, MULTILINE) is not None
+_CHANGES = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "clear"}
+
+
+def _changed(code: str) -> set[str]:
+    """Return the global values that code changes: what is remembered from call to call is not a setting."""
+    changed, own, stated = set[str](), set[str](), set[str]()
+    try:
+        nodes = [*ast.walk(ast.parse(code))]
+    except SyntaxError:  # of a lambda, say, the lines around it
+        return changed
+    for node in nodes:
+        if isinstance(node, ast.Global):
+            stated.update(node.names)
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            changed.add(ast.unparse(node.value).partition("[")[0])
+        elif isinstance(node, ast.Attribute):
+            stores, method = isinstance(node.ctx, ast.Store), node.attr in _CHANGES
+            changed |= {ast.unparse(node)} if stores else {ast.unparse(node.value)} if method else set()
+    return changed - own | stated
 
 
 def _is_plain(value: object) -> bool:
