@@ -267,3 +267,6 @@ def test_an_added_token_behind_gaps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="each id has a token"):
         trim_checkpoint(folder, tmp_path / "out", scripts=["latin"])
     assert [found.rule for found in check(folder).findings if found.severity == "error"] == ["tokenizer"]
+    words["model"]["vocab"]["c"] = 2
+    (folder / "tokenizer.json").write_text(json.dumps(words | {"added_tokens": [{**ADDED, "id": 4, "content": ""}]}))
+    assert Checkpoint.open(folder).tokenizer is not None, "no text selects an empty token"
