@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import getsource, signature
 from pathlib import Path
-from re import findall, search, sub
+from re import findall, sub
 from textwrap import dedent
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
