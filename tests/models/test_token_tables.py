@@ -159,14 +159,14 @@ def test_hashed_ngrams_of_qwen4_exp(stored: str, tmp_path: Path) -> None:
 
 
 def test_byte_hashes_of_blt(tmp_path: Path) -> None:
-    config = BltConfig(encoder_hash_byte_group_vocab=503, encoder_hash_byte_group_nb_functions=2)
-    theirs = nn.Embedding(503 * 6 * 2, 4)
+    config = BltConfig(encoder_hash_byte_group_vocab=503, encoder_hash_byte_group_nb_functions=11)
+    theirs = nn.Embedding(503 * 6 * 11, 4)
     weight = {"model.encoder_hash_tok_embedding.weight": theirs.weight.detach()}
     table = ww.load_token_table(saved(tmp_path, weight, config.to_dict()))
     ids, nothing = torch.randint(0, 260, (2, 30)), nn.Embedding.from_pretrained(torch.zeros(260, 4))
     local = type("Local", (), {"embed_tokens": nothing})
     with torch.no_grad():
-        wanted = compute_hash_embeddings(ids, local, theirs, 2, config.encoder_hash_byte_group_size, 503)
+        wanted = compute_hash_embeddings(ids, local, theirs, 11, config.encoder_hash_byte_group_size, 503)
         torch.testing.assert_close(table(ids), wanted, rtol=0, atol=1e-5)
 
 
