@@ -244,6 +244,17 @@ class Positions:
             >>> p.segment
             tensor([[0, 0, 0, 1, 1]])
         """
+        p = cls._from_ids(ids)
+        # A row of padding alone has ids of 1 in transformers, beside rows that count further.
+        if p.numbering is not None and bool((p.order == 1).all(-1).any() and (p.order <= 1).all()):
+            raise PositionError(
+                "these position ids are 0 and 1, as a padding mask is: no token would see another one.\n"
+                "For a padding mask use Positions.from_mask(mask)."
+            )
+        return p
+
+    @classmethod
+    def _from_ids(cls, ids: Integer[Tensor, "*axes_batch tokens"]) -> "Positions":
         index = checked_coordinates(ids)
         max_length = known_end(index)
         if index.shape[0] > 1:
@@ -252,12 +263,6 @@ class Positions:
         falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
         if readable(falls) and not bool(falls.any()):
             return cls(index, order, None, is_run(order), max_length, position_ids=True)
-        # A row of padding alone has ids of 1 in transformers, beside rows that count further.
-        if readable(falls) and falls.shape[-1] > 1 and bool((order == 1).all(-1).any() and (order <= 1).all()):
-            raise PositionError(
-                "these position ids are 0 and 1, as a padding mask is: no token would see another one.\n"
-                "For a padding mask use Positions.from_mask(mask)."
-            )
         numbering = next(_COUNTS) if readable(falls) else None
         segment = falls.long().cumsum(-1)
         return cls(index, order, segment, False, max_length, numbering=numbering, position_ids=True)
@@ -1169,12 +1174,12 @@ def text_positions(
     return Positions(index, order, segment, run, known_end(index), document_start=starts, numbering=numbering)
 
 
-def as_positions(given: PositionsLike, device: torch.device | str | None = None) -> Positions:
-    """Convert positions in any form to `Positions`."""
+def as_positions(given: PositionsLike, device: torch.device | str | None = None, vectors: bool = False) -> Positions:
+    """Convert positions in any form to `Positions`; without a look at which tokens see others, for vectors alone."""
     if isinstance(given, Positions):
         return given
     if isinstance(given, Tensor):
-        return Positions.from_position_ids(given)
+        return Positions._from_ids(given) if vectors else Positions.from_position_ids(given)
     if (n := as_whole(given)) is not None:
         return positions(n, device=device)
     raise PositionError(

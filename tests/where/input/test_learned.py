@@ -68,6 +68,12 @@ def test_positions_that_begin_at_the_offset_are_read():
     assert torch.equal(sampled(4, 12)(ids[2:])[0], sampled(4, 12).weight[2:8])
 
 
+@pytest.mark.parametrize("scheme", [ww.Learned(4, 12), ww.Sinusoidal(4), ww.Fourier(4, 12)])
+def test_a_position_has_its_vector_as_often_as_wanted(scheme):
+    """As of a row of padding, whose position ids are 1 in transformers."""
+    assert torch.equal(scheme(torch.tensor([[1, 1, 1], [1, 1, 0]]))[0], scheme(torch.tensor([[0, 1]]))[0, [1, 1, 1]])
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize(("old", "new"), [(4, 9), (9, 4), (5, 5), (1, 3), (3, 1), (7, 8)])

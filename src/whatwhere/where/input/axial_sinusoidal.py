@@ -66,7 +66,7 @@ class AxialSinusoidal(InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Return the vector of each position, float32 of float64 angles."""
-        index = as_positions(positions).on_axes("AxialSinusoidal", self.axes, real=True)
+        index = as_positions(positions, vectors=True).on_axes("AxialSinusoidal", self.axes, real=True)
         waves = [sinusoid(axis, self._width(), self.theta, self.layout) for axis in index]
         last = self.parts[-1]
         waves[-1] = _first_pairs(waves[-1], (last.stop - last.start) // 2, self.layout)

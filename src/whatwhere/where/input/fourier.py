@@ -93,7 +93,7 @@ class Fourier(InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
         """Return the vector of each position, in float32 at least."""
-        index = as_positions(positions, self.weight_in.device).on_axes("Fourier", self.axes, real=True)
+        index = as_positions(positions, self.weight_in.device, vectors=True).on_axes("Fourier", self.axes, real=True)
         wide = torch.promote_types(self.frequencies.dtype, torch.float32)
         scaled = index.to(torch.float64)[..., None] / self.max_length  # (axes, batch, tokens, 1)
         radians = (scaled * self.frequencies.double().mT[:, None, None]).sum(0)  # (batch, tokens, waves)

@@ -74,7 +74,7 @@ class Learned(NormalInit, InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
         """Return the row of each position."""
-        positions = as_positions(positions, self.weight.device)
+        positions = as_positions(positions, self.weight.device, vectors=True)
         index = positions.single_axis("Learned")
         self.require_defined(positions)
         return lookup(self.weight, index + self.offset if self.offset else index)

@@ -70,7 +70,7 @@ class Sinusoidal(InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Return the vector of each position, float32 of float64 angles."""
-        positions = as_positions(positions)
+        positions = as_positions(positions, vectors=True)
         index = positions.single_axis("Sinusoidal", real=True)
         positions.require_from_zero("Sinusoidal", self.offset)
         vectors = sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
