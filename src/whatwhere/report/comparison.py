@@ -230,7 +230,8 @@ _DIGITS = "0123456789"
 
 def _change(name: str) -> Callable[[TableSnapshot], float | None]:
     """Return how a cosine of what training wrote is read from a snapshot."""
-    return lambda at: None if at.change_cosines is None else getattr(at.change_cosines, name)
+    # A table that no step has moved, as a frozen one, has no number line either.
+    return lambda at: None if None in (at.change_cosines, at.number_line) else getattr(at.change_cosines, name)
 
 
 _NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {

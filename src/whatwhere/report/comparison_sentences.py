@@ -367,11 +367,12 @@ def first_to_fail(results: Comparison) -> str:
         scores = {group: score.median for group, score in found.items() if score is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
-            known = {scheme: results.score(scheme, length, order[0]) for scheme in (best, *others)}
+            worst, other = ((name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1]))
+            at = f"{worst[1]} {_length_text(results, length)}, where {other[0]} has {other[1]}"
+            known = {scheme: results.score(scheme, length, order[0]) for scheme in others}
             each = [f"{score_text(results, x.median)} with {scheme_name(s)}" for s, x in known.items() if x is not None]
-            kept = f"{name_text(order[-1])} has {score_text(results, scores[order[-1]])} with {scheme_name(best)}"
-            at = f"{_length_text(results, length)} it has {listed(each[:_LISTED])}"
-            return f"{name_text(order[0])} fails first: {at}; {kept}."
+            there = f" There, {worst[0]} has {listed(each[:_LISTED])}." if each else ""
+            return f"With {scheme_name(best)}, {worst[0]} fails first: {at}.{there}"
     return ""
 
 
