@@ -270,6 +270,7 @@ class AttentionScores:
     mapped_products: Float[Tensor, "heads tokens tokens"]  # and after it
     bias: Float[Tensor, "heads tokens tokens"] | None  # added to each score; None without a bias
     scores: Float[Tensor, "heads tokens tokens"]  # mapped products plus bias; minus infinity for masked keys
+    weights: Float[Tensor, "heads tokens tokens"]  # the softmax of each row; a sink takes the rest of its 1
     scale: float  # the softmax scale
     causal: bool  # whether later keys are masked
 
@@ -343,8 +344,16 @@ def attention_scores(
         scores = mapped if bias is None else mapped + bias
         if causal:
             scores = scores.masked_fill(~here.queries.mask(), -torch.inf)
+        if where.window is not None:
+            scores = scores.masked_fill(~where.window.mask(here.queries), -torch.inf)
+        total = scores.logsumexp(-1, keepdim=True)
+        if where.sink is not None:
+            total = total.logaddexp(where.sink.weight[:, None, None])
+        weights = (scores - total).exp()
     added = None if bias is None else bias[0]
-    return AttentionScores(q[0], k[0], mapped_q[0], mapped_k[0], product[0], mapped[0], added, scores[0], scale, causal)
+    return AttentionScores(
+        q[0], k[0], mapped_q[0], mapped_k[0], product[0], mapped[0], added, scores[0], weights[0], scale, causal
+    )
 
 
 def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]] | None:

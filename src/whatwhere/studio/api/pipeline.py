@@ -76,6 +76,7 @@ class TextWalkthrough(SchemeSummary, FirstTokens):
     mapped_products: Float[np.ndarray, "tokens tokens"]
     bias: Float[np.ndarray, "tokens tokens"] | None
     scores: Float[np.ndarray, "tokens tokens"]
+    weights: Float[np.ndarray, "tokens tokens"]
     pairs: RotaryPairs | None
     seed: int
 

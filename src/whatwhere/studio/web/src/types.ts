@@ -96,6 +96,7 @@ export interface Neighbor extends NamedRow { score: number }
 export interface SearchedTable {
   path: string;
   table: string;
+  others: string[];
   rows: number;
   dim: number;
   dtype: string;
@@ -262,6 +263,7 @@ export interface TextWalkthrough extends SchemeSummary, FirstTokens {
   mapped_products: Tensor;
   bias: Tensor | null;
   scores: Tensor;
+  weights: Tensor;
   pairs: RotaryPairs | null;
   seed: number;
 }

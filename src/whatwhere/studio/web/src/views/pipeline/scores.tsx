@@ -47,9 +47,7 @@ export function RotationStep({ walk, at }: StepProps) {
 function scoreCode(walk: TextWalkthrough, part: string): string {
   const sizes = `num_heads=${walk.num_heads}, head_dim=${walk.head_dim}, causal=${walk.causal ? "True" : "False"}`;
   const [lines, projected] = walk.layer ? [`${walk.layer}\n`, ", projections=projections"] : ["", ""];
-  const scores = `ww.analysis.attention_scores(x, where, ${sizes}${projected})`;
-  const after = part === "weights" ? `scores[${walk.head}].softmax(-1)` : `${part}[${walk.head}]`;
-  return `${sumCode(walk)}\n${lines}${scores}.${after}`;
+  return `${sumCode(walk)}\n${lines}ww.analysis.attention_scores(x, where, ${sizes}${projected}).${part}[${walk.head}]`;
 }
 
 interface Dial {
@@ -165,22 +163,11 @@ export function ScoreStep({ walk }: StepProps) {
         walk={walk}
         part="weights"
         title="The weight of each key"
-        note={`Head ${walk.head}, after the softmax: each row sums to 1.`}
+        note={`Head ${walk.head}, after the softmax: each row sums to 1, or to less beside a sink.`}
         how={`exp(score) / the sum of exp(score) over the row. ${how}`}
       />
     </div>
   );
-}
-
-/** Return the softmax of each row of scores; masked keys have none. */
-function softmax(scores: Float32Array, count: number): Float32Array {
-  return scores.map((score, n) => {
-    const from = n - (n % count);
-    const row = scores.subarray(from, from + count);
-    const most = Math.max(...row);
-    if (score === Number.NEGATIVE_INFINITY) return Number.NaN;
-    return Math.exp(score - most) / row.reduce((sum, each) => sum + Math.exp(each - most), 0);
-  });
 }
 
 type Part = "bias" | "scores" | "weights";
@@ -196,17 +183,17 @@ interface MatrixProps {
 }
 
 function Matrix({ walk, part, ...figure }: MatrixProps) {
-  const { values, shape } = walk[part === "weights" ? "scores" : part]!;
+  const { values, shape } = walk[part]!;
   const count = shape[0]!;
   const names = shownTokens(walk);
   const masked = (n: number) => walk.causal && n % count > Math.floor(n / count);
-  const kept = Float32Array.from(values, (value, n) => (masked(n) ? Number.NEGATIVE_INFINITY : value));
+  const none = part === "weights" ? Number.NaN : Number.NEGATIVE_INFINITY;
   const number = (title: string, of: Tensor | null) =>
     of ? [{ title, numeric: true, value: (n: number) => of.values[n] }] : [];
   return (
     <HeatFigure
       {...figure}
-      cells={{ values: part === "weights" ? softmax(kept, count) : kept, shape }}
+      cells={{ values: Float32Array.from(values, (value, n) => (masked(n) ? none : value)), shape }}
       labels={names}
       xLabel="key"
       yLabel="query"
