@@ -192,6 +192,24 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
     assert [name.partition(",")[0] for name in names] == list(data["summary"])
 
 
+def test_a_table_that_did_not_move_has_no_cosines(tmp_path: Path) -> None:
+    def freeze(data: dict[str, Any]) -> None:
+        for run in data["runs"]:
+            for snapshot in run["token_table"]:
+                snapshot["number_line"] = None
+
+    page = report(change(made_up_folder(tmp_path / "frozen"), freeze))
+    assert page.cell("The token table", "cosine of Max and Min", "at 100 %") == "–"
+
+
+def test_the_part_that_fails_first_is_that_of_the_best_scheme(tmp_path: Path) -> None:
+    folder = made_up_folder(tmp_path / "made")
+    assert sentences.first_to_fail(read_results(folder)) == (
+        "With alibi, Second fails first: 92.9 % at 8 arguments, where Min has 96.7 %. There, Second has 95.1 % with "
+        "sinusoidal, 90.1 % with “none” and 89.4 % with rotary."
+    )
+
+
 def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
     drawn, page = charts(folder), report(folder)

@@ -229,8 +229,7 @@ _DIGITS = "0123456789"
 
 
 def _change(name: str) -> Callable[[TableSnapshot], float | None]:
-    """Return how a cosine of what training wrote is read from a snapshot."""
-    # A table that no step has moved, as a frozen one, has no number line either.
+    """Return how a cosine of what training wrote is read: a table that did not move has none, nor a number line."""
     return lambda at: None if None in (at.change_cosines, at.number_line) else getattr(at.change_cosines, name)
 
 

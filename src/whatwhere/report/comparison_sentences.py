@@ -363,14 +363,13 @@ def first_to_fail(results: Comparison) -> str:
     """Return which part of the inputs the best scheme is the first to get wrong beyond the trained lengths, or ""."""
     best, *others = [scheme for scheme, _ in ranking(results, last_length(results)) if learned(results, scheme)] or [""]
     for length in results.beyond if best else ():
-        found = {group: results.score(best, length, group) for group in results.task.groups}
-        scores = {group: score.median for group, score in found.items() if score is not None}
+        scores = {g: s.median for g in results.task.groups if (s := results.score(best, length, g)) is not None}
         order = sorted(scores, key=lambda group: scores[group], reverse=not results.task.higher_is_better)
         if len(order) > 1 and not _holds(results, best, scores[order[0]]):
             worst, other = ((name_text(g), score_text(results, scores[g])) for g in (order[0], order[-1]))
             at = f"{worst[1]} {_length_text(results, length)}, where {other[0]} has {other[1]}"
-            known = {scheme: results.score(scheme, length, order[0]) for scheme in others}
-            each = [f"{score_text(results, x.median)} with {scheme_name(s)}" for s, x in known.items() if x is not None]
+            known = {scheme_name(scheme): results.score(scheme, length, order[0]) for scheme in others}
+            each = [f"{score_text(results, x.median)} with {scheme}" for scheme, x in known.items() if x is not None]
             there = f" There, {worst[0]} has {listed(each[:_LISTED])}." if each else ""
             return f"With {scheme_name(best)}, {worst[0]} fails first: {at}.{there}"
     return ""
