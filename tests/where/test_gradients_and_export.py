@@ -137,6 +137,11 @@ def test_a_sink_with_grouped_keys_is_exported() -> None:
     for n in (2, 700):
         q, kv = torch.randn(2, 4, n, 8), torch.randn(2, 2, n, 8)
         torch.testing.assert_close(program.module()(q, kv), where.at(n)(q, kv, kv), rtol=1e-5, atol=1e-5)
+    repeated = [each for each in program.graph.nodes if "repeat_interleave" in str(each.target)]
+    compiled = []
+    torch.compile(Grouped(), fullgraph=True, backend=lambda graph, _: compiled.append(graph) or graph)(q, kv)
+    assert repeated
+    assert "repeat_interleave" not in compiled[0].code, "which copies all keys at each step of decoding"
 
 
 class Shared(nn.Module):

@@ -283,7 +283,7 @@ def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
         return attention_with_table(q, k, v, None if added is None else _as_bias(added, _table_dtype(q)), scale)
     if how.sink is not None:  # a key of zeros, whose score is the sink, and whose value is nothing
         added = _with_column(added, how.sink, k.shape[2], _table_dtype(q))
-        if k.shape[1] < q.shape[1] and not _is_eager(q, k, v):  # sdpa compares strides of heads that it repeats
+        if k.shape[1] < q.shape[1] and is_exporting():  # sdpa compares strides of heads that it repeats
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     grouped = q.shape[1] != k.shape[1]
