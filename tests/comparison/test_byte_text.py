@@ -16,6 +16,7 @@ from whatwhere.comparison.byte_text import in_memory, keep_in_file, open_files
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Text
+from whatwhere.report.comparison_sentences import setup_sentence
 
 from ..running import whatwhere
 from ..systems import unix
@@ -162,6 +163,7 @@ def test_a_comparison_reads_its_copy_of_the_text(tmp_path: Path) -> None:
     again = ww.comparison.read_results(tmp_path / "again")
     assert again.record.request is not None
     assert again.record.request.files == (str(copy),)
+    assert setup_sentence(again).startswith(f"Task: text on a text (sha256 {copy.stem};")
     assert again.runs[0].losses == first.runs[0].losses
     path.write_bytes(bytes(range(256)) * 21)
     with pytest.raises(ww.errors.ResultsError, match=r"another comparison: there task_identity is 'sha256"):

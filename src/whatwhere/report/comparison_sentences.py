@@ -169,7 +169,8 @@ def setup_sentence(results: Scored) -> str:
     record, task, own = results.record, results.task, {run.scheme for run in results.runs if run.own}
     apart = {"task", "lengths", "trained", "device", *(["test_sequences"] if task.sequences else [])}
     schemes = listed([f"{name_text(name)}{' (of our own)' if name in own else ''}" for name in results.schemes])
-    files = [] if record.request is None else [name_text(PurePath(file).name) for file in record.request.files]
+    paths = map(PurePath, () if record.request is None else record.request.files)
+    files = [name_text(path.name) for path in paths if f"sha256 {path.stem}" != task.identity]  # not a copy's checksum
     text = f" on {listed(files) or 'a text'} ({visible(task.identity)}; the last tenth is held out)"
     changed = {field.name for field in fields(Settings) if _values(results, field.name) != [field.default]}
     model = "a Transformer" if record.model is None else f"the model {name_text(record.model.name)}"
