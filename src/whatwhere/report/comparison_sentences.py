@@ -130,13 +130,11 @@ def _tokenizer_sentence(task: TaskDescription) -> str:
     size = task.bytes_per_token.get(task.trained[0])
     tested = "" if size is None else f" ({size:.2f} in the part that is tested in length)"
     bits = ", but bits per byte do, of nearly the same tested part"
-    if size is None or text.unknown:
-        bits = (
-            "" if size is None else ", nor do bits per byte: an unknown token is predicted without the bytes it hides"
-        )
+    if text.unknown:
+        bits = ", nor do bits per byte: an unknown token is predicted without the bytes it hides"
     return (
         f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} bytes in the "
-        f"mean{tested}: losses per token of another tokenizer do not compare with these{bits}."
+        f"mean{tested}: losses per token of another tokenizer do not compare with these{bits * (size is not None)}."
     )
 
 
