@@ -151,6 +151,14 @@ class Alone(ww.InputEncoding):  # type: ignore[misc]
         return other[self.kind]
 
 
+def test_a_scheme_that_declares_to_follow_the_length_is_compared(tmp_path: Path) -> None:
+    def dynamic(dim: int, heads: int, rows: int) -> ww.Where:
+        return ww.Where(ww.Rotary(dim // heads, scaling=ww.scaling.DynamicNTK(factor=2.0, original_length=4)))
+
+    sizes = {"steps": 1, "dim": 16, "heads": 2, "workers": 1, "progress": False}
+    assert ww.compare([("dynamic", dynamic)], lengths=[8], seeds=1, out=tmp_path, **sizes).runs
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -329,7 +329,8 @@ def _require_causal(model: ComparedModel, ids: Tensor, name: str) -> None:
                 )
     device, half = ids.device, ids.shape[1] // 2
     alone, followed = (_logits(model, x, positions(x.shape[1], device=device), name) for x in (ids[:, :half], ids))
-    if _change(followed[:, :half], alone) > _SAME:
+    declared = any(getattr(each, "follows_length", False) for each in model.modules())  # as DynamicNTK does
+    if not declared and _change(followed[:, :half], alone) > _SAME:
         raise SettingError(
             f"{name} sees how many tokens follow: without the later ones, the first {half} have other logits. No step "
             "of decoding could repeat its scores.\nRead max_length, which is fixed, or pass direction='encoder'."
