@@ -12,6 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from whatwhere import ALiBi, Rotary, Where
 from whatwhere.analysis.biases import biases, effective_range
 from whatwhere.analysis.rotary import rotary_spectrum
+from whatwhere.analysis.subject import Subject
 from whatwhere.where.scaling import Llama3
 from whatwhere.where.score_bias import DistanceBias
 
@@ -99,6 +100,7 @@ def test_a_curve_of_ones_own_that_reads_no_head_is_that_of_each() -> None:
             return lambda head, distance: -distance
 
     run = SimpleNamespace(where=Where(Falling()), notes=(), title="own")
-    subject: Any = SimpleNamespace(checkpoint=SimpleNamespace(format="run"), run=(run, 64))
+    subject = object.__new__(Subject)  # of a run whose model was not written
+    vars(subject).update(checkpoint=SimpleNamespace(format="run"), run=(run, 64))
     (group,) = biases(subject).groups
     assert group.curves.past.distance.tolist() == [5, 5, 5], "the first distances above ln(100)"

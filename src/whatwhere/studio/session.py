@@ -195,10 +195,9 @@ class Session:
         """The run that views begin with: the first with positions that can be built, else the first; "" without any."""
         if not self.runs or self.kind != "results":
             return next(iter(self.runs), "")
-        from whatwhere.comparison.folder import run_name
-
-        built = [each for each in self.results.runs if not each.own or self.checkpoint.builds]
-        positional = (run_name(each.scheme, each.seed) for each in built if each.base.partition("@")[0] != "none")
+        # Results of earlier versions say no scheme but in the name.
+        placed = (each for each in self.results.runs if (each.base or each.scheme).partition("@")[0] != "none")
+        positional = (Path(each.file).stem for each in placed if not each.own or self.checkpoint.builds)
         return next((run for run in positional if run in self.runs), self.runs[0])
 
     def of_run(self, name: str) -> "Session":
