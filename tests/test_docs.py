@@ -33,8 +33,10 @@ PROGRAMS = [p for p in PAGES if p.name != "README.md" and "\n```python\n" in p.r
 
 
 def _in_its_pass(page: Path) -> Any:
-    """Mark a page whose examples compile: they run in the pass for that."""
-    compiles = re.search(r"^(>>>|\.\.\.) .*torch\.compile\(", page.read_text(encoding="utf-8"), re.MULTILINE)
+    """Mark a page whose examples compile or export: they run in the pass for that."""
+    compiles = re.search(
+        r"^(>>>|\.\.\.) .*torch\.(compile|export\.export)\(", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return pytest.param(page, marks=[pytest.mark.compile] if compiles else [])
 
 

@@ -63,6 +63,7 @@ def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None
     out = tmp_path / "out"
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 40)
     (tmp_path / "ids").write_text("1")
+    assert "cannot be read" in error_of("convert", folder, out, "--tokenizer", tmp_path / "none")
     (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}')
     for words, match in (
         (("resize", tmp_path / "no", out, "--vocab-size", "40"), "cannot be read"),
@@ -79,7 +80,6 @@ def test_bad_input_is_a_message(save: Save, tmp_path: Path, our_own_checks: None
         (("trim", folder, out, "--keep-ids", __file__), "more than whole numbers"),
         (("convert", folder, out), "convert does one thing"),
         (("convert", folder, out, "--layout", "interleaved", "--dtype", "float16"), "convert does one thing"),
-        (("convert", folder, out, "--tokenizer", tmp_path / "none"), "cannot be read"),
     ):
         assert match in error_of(*words)
     assert not out.exists()
